@@ -1,0 +1,2 @@
+// Package bench holds the workloads flash is measured by.
+package bench

@@ -1,0 +1,2 @@
+// Package castest is the conformance suite of cas.Store, and stores for tests.
+package castest

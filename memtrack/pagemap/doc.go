@@ -1,0 +1,2 @@
+// Package pagemap finds written pages through /proc/PID/pagemap.
+package pagemap

@@ -1,0 +1,55 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Code is the stable name of a failure, the same in every door.
+type Code string
+
+const (
+	CodeInvalid            Code = "invalid_argument"
+	CodeVMNotFound         Code = "vm_not_found"
+	CodeVMExists           Code = "vm_exists"
+	CodeVMNotRunning       Code = "vm_not_running"
+	CodeVMBusy             Code = "vm_busy"
+	CodeVMPinned           Code = "vm_pinned"
+	CodeVMRunning          Code = "vm_running"
+	CodeCheckpointNotFound Code = "checkpoint_not_found"
+	CodeBundleNotFound     Code = "bundle_not_found"
+	CodeBundleExists       Code = "bundle_exists"
+	CodeExecNotFound       Code = "exec_not_found"
+	CodeExecFailed         Code = "exec_failed" // the command could not be started
+	CodeIncompatible       Code = "incompatible_host"
+	CodeEngine             Code = "engine_failed"
+	CodeNoEngine           Code = "engine_missing"
+	CodeGuest              Code = "guest_unresponsive"
+	CodeGuestCrashed       Code = "guest_crashed"
+	CodeCorrupt            Code = "store_corrupt"
+	CodeNoSpace            Code = "no_space"
+	CodeStoreLocked        Code = "store_locked"
+	CodeUnsupported        Code = "unsupported"
+	CodeCanceled           Code = "canceled"
+	CodeDeadline           Code = "deadline_exceeded"
+	CodeUnauthorized       Code = "unauthorized"
+	CodeDaemon             Code = "daemon_unreachable"
+	CodeInternal           Code = "internal"
+)
+
+// Error is a failure as every door tells it: a stable code, what went wrong in a sentence, what to do about it.
+type Error struct {
+	Code    Code   `json:"code"`
+	Message string `json:"message"`
+	Remedy  string `json:"remedy"`
+	Err     error  `json:"-"` // the cause, for logs and errors.Is
+}
+
+func (e *Error) Error() string { return e.Message }
+func (e *Error) Unwrap() error { return e.Err }
+
+// Errorf makes an Error; a %w among the arguments becomes its cause.
+func Errorf(code Code, remedy, format string, args ...any) *Error {
+	err := fmt.Errorf(format, args...)
+	return &Error{Code: code, Message: err.Error(), Remedy: remedy, Err: errors.Unwrap(err)}
+}

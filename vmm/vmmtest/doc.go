@@ -1,0 +1,2 @@
+// Package vmmtest is the conformance suite every engine passes.
+package vmmtest
