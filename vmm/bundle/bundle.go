@@ -13,6 +13,7 @@ import (
 // Config is what building needs.
 type Config struct {
 	Store    *store.Store
+	CacheDir string                                            // packages fetched once, kept
 	WorkDir  string                                            // scratch; emptied afterwards
 	Progress func(step string, done, total int64, unit string) // nil: silent
 }

@@ -127,3 +127,10 @@ func (c *Client) SyncFS(ctx context.Context) error { panic("contract") }
 
 // Shutdown asks the guest to power off.
 func (c *Client) Shutdown(ctx context.Context) error { panic("contract") }
+
+// Stubs until branch guest lands.
+var ErrClosed, ErrNoExec error
+
+type AgentError struct{ Code, Message string }
+
+func (e *AgentError) Error() string { return e.Message }
