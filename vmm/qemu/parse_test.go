@@ -27,11 +27,11 @@ func TestChosenPortIsTheNewOne(t *testing.T) {
 func TestOldAndUnknownVersionsAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)\nCopyright": "7.2.22",
-		"QEMU emulator version 10.0.3\n": "10.0.3",
-		"QEMU emulator version 7.1.0":    "",
-		"QEMU emulator version 6.9.9":    "",
-		"hello":                          "",
-		"":                               "",
+		"QEMU emulator version 10.0.3\n":                                            "10.0.3",
+		"QEMU emulator version 7.1.0":                                               "",
+		"QEMU emulator version 6.9.9":                                               "",
+		"hello":                                                                     "",
+		"":                                                                          "",
 	} {
 		got, err := parseVersion(text)
 		if got != want || (err == nil) != (want != "") {
