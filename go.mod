@@ -2,4 +2,7 @@ module flash
 
 go 1.26.0
 
-require golang.org/x/sys v0.50.0 // indirect
+require (
+	golang.org/x/sync v0.25.0
+	golang.org/x/sys v0.50.0
+)
