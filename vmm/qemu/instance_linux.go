@@ -34,33 +34,17 @@ func (e *Engine) spawn(ctx context.Context, s shape, boot *bootFrom) (_ *instanc
 	ctx, cancel := context.WithTimeout(ctx, spawnDeadline)
 	defer cancel()
 	in := &instance{shape: s}
-	var theirs []*os.File
 	defer func() {
-		for _, f := range theirs {
-			f.Close()
-		}
 		if err != nil {
 			in.close()
 		}
 	}()
-	var ours [3]*net.UnixConn
-	for i, name := range []string{"monitor", "console", "agent channel"} { // monitorFD, consoleFD, channelFD
-		conn, file, err := socketPair(name)
-		if err != nil {
-			for _, c := range ours[:i] {
-				c.Close()
-			}
-			return nil, err
-		}
-		ours[i], theirs = conn, append(theirs, file)
-	}
-	in.console, in.channel = ours[1], ours[2]
-	if in.process, err = e.spawner.start(e.binary, e.runDir, arguments(s, boot), theirs); err != nil {
-		ours[0].Close()
+	talk, err := in.start(e, boot)
+	if err != nil {
 		return nil, err
 	}
 	pid := in.id.PID
-	in.qmp = newMonitor(ours[0], e.callDeadline, func() string { return describe(pid) }, in.hear)
+	in.qmp = newMonitor(talk, e.callDeadline, func() string { return describe(pid) }, in.hear)
 	if err := in.qmp.handshake(ctx); err != nil {
 		return nil, in.blame(err)
 	}
@@ -72,6 +56,32 @@ func (e *Engine) spawn(ctx context.Context, s shape, boot *bootFrom) (_ *instanc
 		return nil, in.blame(err)
 	}
 	return in, nil
+}
+
+// start makes the process with its three streams and gives that of the monitor. The child's ends are closed here as soon as
+// it has them: else the end of the child would not be the end of the streams.
+func (in *instance) start(e *Engine, boot *bootFrom) (talk *net.UnixConn, err error) {
+	var theirs []*os.File
+	defer func() {
+		for _, f := range theirs {
+			f.Close()
+		}
+		if err != nil && talk != nil {
+			talk.Close()
+		}
+	}()
+	for _, stream := range []struct {
+		name string
+		ours **net.UnixConn
+	}{{"monitor", &talk}, {"console", &in.console}, {"agent channel", &in.channel}} { // monitorFD, consoleFD, channelFD
+		conn, file, err := socketPair(stream.name)
+		if err != nil {
+			return talk, err
+		}
+		*stream.ours, theirs = conn, append(theirs, file)
+	}
+	in.process, err = e.spawner.start(e.binary, e.runDir, arguments(in.shape, boot), theirs)
+	return talk, err
 }
 
 func (in *instance) hear(e event) {
