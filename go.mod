@@ -2,4 +2,10 @@ module flash
 
 go 1.26.0
 
-require golang.org/x/sync v0.25.0
+require (
+	github.com/zeebo/xxh3 v1.1.0
+	golang.org/x/sync v0.25.0
+	golang.org/x/sys v0.50.0
+)
+
+require github.com/klauspost/cpuid/v2 v2.2.10 // indirect

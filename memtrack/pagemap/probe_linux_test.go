@@ -1,0 +1,8 @@
+package pagemap
+
+import "testing"
+
+func TestProbes(t *testing.T) {
+	t.Log(Probe())
+	t.Log(ProbeSoftDirty())
+}
