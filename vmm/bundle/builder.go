@@ -37,7 +37,15 @@ func (c Config) produce(ctx context.Context, name string, diskMiB int, makeTree 
 	if err := checkHost(); err != nil {
 		return Result{}, err
 	}
-	agent, err := agentbin.Agent()
+	getAgent := agentbin.Agent
+	if c.agent != nil {
+		getAgent = c.agent
+	}
+	getKernel := func(ctx context.Context, b *builder) (kernel, error) { return b.kernel(ctx) }
+	if c.getKernel != nil {
+		getKernel = c.getKernel
+	}
+	agent, err := getAgent()
 	if err != nil {
 		return Result{}, err
 	}
@@ -54,15 +62,15 @@ func (c Config) produce(ctx context.Context, name string, diskMiB int, makeTree 
 		}
 	}()
 
-	k, err := b.kernel(ctx)
+	t, err := makeTree(ctx, b)
+	if err != nil {
+		return Result{}, err
+	}
+	k, err := getKernel(ctx, b)
 	if err != nil {
 		return Result{}, err
 	}
 	initrd, err := buildInitrd(agent, k.modules)
-	if err != nil {
-		return Result{}, err
-	}
-	t, err := makeTree(ctx, b)
 	if err != nil {
 		return Result{}, err
 	}

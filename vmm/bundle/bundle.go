@@ -33,6 +33,10 @@ type Config struct {
 	WorkDir  string                                            // scratch; emptied afterwards
 	CacheDir string                                            // downloaded packages; "": flash/packages in the user's cache folder
 	Progress func(step string, done, total int64, unit string) // nil: silent
+
+	// Tests put their own here; nil is the agent that flash carries and the kernel that Debian offers.
+	agent     func() ([]byte, error)
+	getKernel func(context.Context, *builder) (kernel, error)
 }
 
 // Result is what was built.

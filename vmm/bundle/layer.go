@@ -64,7 +64,7 @@ func parseEntryName(name string) (clean string, kind entryKind, err error) {
 	switch {
 	case base == whiteoutOpaque:
 		return strings.TrimSuffix(dir, "/"), entryOpaque, nil
-	case strings.HasPrefix(base, whiteoutMeta):
+	case strings.Contains("/"+clean, "/"+whiteoutMeta):
 		return clean, entryNothing, nil
 	case strings.HasPrefix(base, whiteoutPrefix):
 		if base = base[len(whiteoutPrefix):]; base == "" || base == "." || base == ".." {
