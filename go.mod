@@ -3,9 +3,13 @@ module flash
 go 1.26.0
 
 require (
-	github.com/zeebo/xxh3 v1.1.0
-	golang.org/x/sync v0.25.0
+	github.com/google/go-containerregistry v0.22.1
+	github.com/klauspost/compress v1.19.2
 	golang.org/x/sys v0.50.0
 )
 
-require github.com/klauspost/cpuid/v2 v2.2.10 // indirect
+require (
+	github.com/opencontainers/go-digest v1.0.0 // indirect
+	github.com/opencontainers/image-spec v1.1.1 // indirect
+	golang.org/x/sync v0.25.0 // indirect
+)
