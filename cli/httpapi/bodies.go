@@ -94,8 +94,8 @@ type attachBody struct {
 	AttachStdin bool `json:"attach_stdin,omitempty"`
 }
 
-// outputLine is one x-ndjson line of exec or attach.
-type outputLine struct {
+// OutputLine is one x-ndjson line of exec or attach.
+type OutputLine struct {
 	Stream string `json:"stream"` // stdout stderr
 	Data   []byte `json:"data"`   // base64
 }

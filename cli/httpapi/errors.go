@@ -85,6 +85,14 @@ func ErrorOf(err error) *host.Error {
 	return &host.Error{Code: host.CodeInternal, Message: err.Error(), Remedy: "the daemon's log flash.log in its home may say more", Err: err}
 }
 
+// CodeOf gives the code of a failure, "" for nil.
+func CodeOf(err error) host.Code {
+	if err == nil {
+		return ""
+	}
+	return ErrorOf(err).Code
+}
+
 // ErrorBody is a failure as JSON.
 type ErrorBody struct {
 	Error *host.Error `json:"error"`

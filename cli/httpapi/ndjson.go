@@ -51,7 +51,7 @@ type outputLines struct {
 func (o outputLines) Write(p []byte) (int, error) {
 	for rest := p; len(rest) > 0; {
 		n := min(len(rest), maxDataBytes)
-		if err := o.l.write(outputLine{o.name, rest[:n]}); err != nil {
+		if err := o.l.write(OutputLine{o.name, rest[:n]}); err != nil {
 			return len(p) - len(rest), err
 		}
 		rest = rest[n:]
