@@ -30,7 +30,6 @@ import (
 // Config is what building needs.
 type Config struct {
 	Store    *store.Store
-	CacheDir string                                            // packages fetched once, kept
 	WorkDir  string                                            // scratch; emptied afterwards
 	CacheDir string                                            // downloaded packages; "": flash/packages in the user's cache folder
 	Progress func(step string, done, total int64, unit string) // nil: silent

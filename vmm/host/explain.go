@@ -21,8 +21,12 @@ func isCode(err error, code Code) bool {
 	return errors.As(err, &e) && e.Code == code
 }
 
-// explain turns a kind of failure into what a user can act on. One that is an *Error already stays as it is.
-func (h *Host) explain(err error, id string) error {
+// Explain turns a kind of failure into what a user of a home can act on. One that is an *Error already stays as it is.
+func Explain(err error, home string) error { return explain(err, home, "VM") }
+
+func (h *Host) explain(err error, id string) error { return explain(err, h.cfg.Home, id) }
+
+func explain(err error, home, id string) error {
 	var known *Error
 	if err == nil || errors.As(err, &known) {
 		return err
@@ -32,7 +36,7 @@ func (h *Host) explain(err error, id string) error {
 	}
 	switch {
 	case errors.Is(err, cas.ErrNoSpace), errors.Is(err, syscall.ENOSPC):
-		return say(CodeNoSpace, "free space on the disk of "+h.cfg.Home+"; nothing was lost and the VM runs on")
+		return say(CodeNoSpace, "free space on the disk of "+home+"; nothing was lost and the VM runs on")
 	case errors.Is(err, cas.ErrCorrupt):
 		return say(CodeCorrupt, "rewind to another checkpoint; flash doctor says more")
 	case errors.Is(err, store.ErrRefMoved):
