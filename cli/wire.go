@@ -21,11 +21,24 @@ import (
 // shutdownLimit bounds the checkpoints that a daemon takes of its VMs when it ends.
 const shutdownLimit = 5 * time.Minute
 
+// newEngine makes an engine whose machines have their sockets under run.
+type newEngine func(run string, log *slog.Logger) (vmm.Engine, error)
+
+func qemuEngine(run string, log *slog.Logger) (vmm.Engine, error) {
+	e, err := qemu.New(qemu.Config{RunDir: run, Log: log})
+	if err != nil {
+		return nil, err // and not an interface that holds a nil engine
+	}
+	return e, nil
+}
+
 // open builds the host of a home from its parts: the store over its packs, and the engine.
 func open(ctx context.Context, home string, log *slog.Logger) (host.API, io.Closer, error) {
-	return openWith(ctx, home, log, func(run string) (vmm.Engine, error) {
-		return qemu.New(qemu.Config{RunDir: run, Log: log})
-	})
+	p, err := openParts(ctx, home, log, qemuEngine)
+	if err != nil {
+		return nil, nil, err
+	}
+	return p.host, p, nil
 }
 
 // parts is what open has built, in order; they are closed in the other.
@@ -37,8 +50,8 @@ type parts struct {
 	run    string
 }
 
-// openWith is open with any engine.
-func openWith(ctx context.Context, home string, log *slog.Logger, engine func(run string) (vmm.Engine, error)) (_ host.API, _ io.Closer, err error) {
+// openParts is open with any engine. What it has built is closed again when it fails.
+func openParts(ctx context.Context, home string, log *slog.Logger, engine newEngine) (_ *parts, err error) {
 	p := &parts{run: runDir(home)}
 	defer func() {
 		if err != nil {
@@ -46,24 +59,24 @@ func openWith(ctx context.Context, home string, log *slog.Logger, engine func(ru
 		}
 	}()
 	if err := os.RemoveAll(p.run); err != nil { // sockets of a daemon that was killed; the home's lock is ours
-		return nil, nil, host.Explain(err, home)
+		return nil, host.Explain(err, home)
 	}
 	if err := os.MkdirAll(p.run, 0o700); err != nil {
-		return nil, nil, host.Explain(err, home)
+		return nil, host.Explain(err, home)
 	}
 	if p.chunks, err = local.Open(ctx, local.Config{Dir: home, Log: log}); err != nil {
-		return nil, nil, host.Explain(err, home)
+		return nil, host.Explain(err, home)
 	}
 	if p.store, err = store.Open(ctx, store.Config{Dir: filepath.Join(home, "meta"), Chunks: p.chunks, Log: log}); err != nil {
-		return nil, nil, host.Explain(err, home)
+		return nil, host.Explain(err, home)
 	}
-	if p.engine, err = engine(p.run); err != nil {
-		return nil, nil, host.Explain(err, home)
+	if p.engine, err = engine(p.run, log); err != nil {
+		return nil, host.Explain(err, home)
 	}
 	if p.host, err = host.New(ctx, host.Config{Store: p.store, Engine: p.engine, Home: home, RunDir: p.run, Version: Version, Log: log}); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return p.host, p, nil
+	return p, nil
 }
 
 // Close checkpoints and stops the VMs, then ends everything under them.
