@@ -48,7 +48,7 @@ type Info struct {
 // Repair is what must be put right after a restore, before the workload runs again.
 type Repair struct {
 	Now        time.Time `json:"now"`        // wall clock to set; zero: leave. Sent as late as possible
-	Seed       []byte    `json:"seed"`       // 64 bytes for the kernel's generator
+	Seed       []byte    `json:"seed"`       // 64 bytes for the kernel's generator; required with Generation
 	Generation string    `json:"generation"` // written to /run/flash/generation
 	Hostname   string    `json:"hostname"`   // "": leave
 	MAC        string    `json:"mac"`        // "": leave

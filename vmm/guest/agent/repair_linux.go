@@ -20,8 +20,10 @@ func (a *agent) Repair(ctx context.Context, r guest.Repair, received time.Time) 
 	a.repairs.Lock()
 	defer a.repairs.Unlock()
 	a.freezer.takeCharge()
-	if err := reseed(r.Seed); err != nil {
-		return err
+	if r.Generation != "" || len(r.Seed) > 0 { // a restored guest never goes on without a seed; one that was merely paused needs none
+		if err := reseed(r.Seed); err != nil {
+			return err
+		}
 	}
 	if r.Generation != "" {
 		if err := writeAtomically(filepath.Join(runDir, "generation"), r.Generation+"\n"); err != nil {
