@@ -26,7 +26,7 @@ func NewEncoder(codec Codec) *Encoder {
 		var err error
 		e.zstd, err = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
 			zstd.WithAllLitEntropyCompression(true), // 3–10 % smaller on memory
-			zstd.WithSingleSegment(true), // or else short frames don't say how long they are
+			zstd.WithSingleSegment(true),            // or else short frames don't say how long they are
 			zstd.WithEncoderCRC(false), zstd.WithWindowSize(zstdWindowBytes), zstd.WithLowerEncoderMem(true))
 		if err != nil {
 			panic(fmt.Sprintf("pack: zstd refused constant options: %v", err))
