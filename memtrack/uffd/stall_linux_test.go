@@ -86,9 +86,7 @@ func TestPageLostForGoodIsReportedAndNeverReadAsZero(t *testing.T) {
 				t.Errorf("the page was read as %s", r)
 			default:
 			}
-			if !c.WaitsForPage() {
-				t.Error("the guest doesn't wait")
-			}
+			eventually(t, "the guest waits", c.WaitsForPage)
 		})
 	}
 }
