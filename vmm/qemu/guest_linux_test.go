@@ -37,7 +37,7 @@ while read -r word rest <&3; do
   poweroff) poweroff -f;;
   serve) (while :; do echo "hello from the guest" | nc -l -p 8080 > /dev/null; done) & ;;
   write) echo "$rest" > /dev/vda; sync;;
-  read) rest=$(head -c 32 /dev/vda | head -n 1);;
+  read) rest=$(dd if=/dev/vda bs=4096 count=1 iflag=direct 2>/dev/null | head -n 1);;
   mac) rest=$(cat /sys/class/net/eth0/address);;
   esac
   echo "count $count $rest" >&3

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"flash/memtrack"
 	"flash/vmm"
@@ -21,6 +22,8 @@ func (e *Engine) Restore(ctx context.Context, s vmm.Spec, a vmm.Attach, st vmm.S
 	if err != nil {
 		return nil, fmt.Errorf("restore: memory: %w", err)
 	}
+	prefetched, end := prefetch(ctx, base, a.WorkingSet)
+	defer end()
 	in := e.pool.take(shape)
 	if in == nil {
 		if in, err = e.spawn(ctx, shape, nil); err != nil {
@@ -32,7 +35,10 @@ func (e *Engine) Restore(ctx context.Context, s vmm.Spec, a vmm.Attach, st vmm.S
 	if err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
 	}
-	if err := m.bringBack(ctx, a.WorkingSet, st.Data); err != nil {
+	if err = m.load(ctx, st.Data); err == nil {
+		err = prefetched()
+	}
+	if err != nil {
 		err = in.blame(err)
 		m.undo()
 		return nil, fmt.Errorf("restore: %w", err)
@@ -75,15 +81,28 @@ func (e *Engine) baseFor(a vmm.Attach) (*sharedBase, error) {
 	return e.bases.get(key, a.Memory)
 }
 
-// bringBack brings in the working set and loads the state. The agent's channel is connected since the process began.
-func (m *machine) bringBack(ctx context.Context, workingSet []uint64, state []byte) error {
+// prefetch brings the working set into the base, which needs no machine, while one is made. prefetched waits for it; end
+// cuts it short if it is still going on, and waits, too.
+func prefetch(ctx context.Context, base *sharedBase, pages []uint64) (prefetched func() error, end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	result := make(chan error, 1)
+	go func() {
+		if len(pages) == 0 {
+			result <- nil
+		} else if err := base.prefetch(ctx, pages); err != nil {
+			result <- fmt.Errorf("the working set: %w", err)
+		} else {
+			result <- nil
+		}
+	}()
+	prefetched = sync.OnceValue(func() error { return <-result })
+	return prefetched, func() { cancel(); prefetched() }
+}
+
+// load gives a waiting machine its state. The agent's channel is connected since the process began.
+func (m *machine) load(ctx context.Context, state []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, migrationDeadline)
 	defer cancel()
-	if len(workingSet) > 0 {
-		if err := m.base.prefetch(ctx, workingSet); err != nil {
-			return fmt.Errorf("the working set: %w", err)
-		}
-	}
 	q := m.in.qmp
 	file, err := memoryFile("flash-state")
 	if err != nil {

@@ -263,3 +263,25 @@ func TestStoppedQEMUEndsInTheDeadline(t *testing.T) {
 		t.Errorf("took %v", took)
 	}
 }
+
+// A host without userfaultfd and without any page tracking still restores and saves: all memory comes in first, and is
+// compared to find what changed.
+func TestHostWithoutLazyMemoryRestoresToo(t *testing.T) {
+	s := booted(t)
+	e := testEngine(t, Config{PoolSize: -1})
+	if _, err := e.Probe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	e.probed.memory = memorySupport{tracker: "hash-compare", reasons: map[string]string{}}
+	g := restore(t, e, s, vmm.Attach{WorkingSet: []uint64{1, 2, 3}})
+	g.resume()
+	g.wants("x", count(2))
+	s = g.checkpoint(s, nil)
+	if s.pages == 0 || s.pages > len(s.memory)/2 {
+		t.Errorf("%d pages changed", s.pages)
+	}
+	g.wants("x", count(3))
+	again := restore(t, e, s, vmm.Attach{})
+	again.resume()
+	again.wants("x", count(3))
+}
