@@ -112,16 +112,18 @@ func TestHundredMegabytesArriveInOrder(t *testing.T) {
 func TestHundredMegabytesOfInputArriveInOrder(t *testing.T) {
 	want := sha256.New()
 	io.Copy(want, io.LimitReader(&pattern{}, manyBytes))
-	got := sha256.New()
+	sum := make(chan []byte, 1)
 	api := &scripted{exec: func(_ context.Context, s guest.Streams) (host.ExecResult, error) {
+		got := sha256.New()
 		_, err := io.Copy(got, s.Stdin)
+		sum <- got.Sum(nil)
 		return aResult, err
 	}}
 	r := host.ExecRequest{ID: "a", Command: guest.ExecRequest{Stdin: true}}
 	if _, err := serve(t, api).Exec(t.Context(), r, guest.Streams{Stdin: io.LimitReader(&pattern{}, manyBytes)}); err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(got.Sum(nil), want.Sum(nil)) {
+	if !bytes.Equal(<-sum, want.Sum(nil)) {
 		t.Error("the input differs")
 	}
 }
