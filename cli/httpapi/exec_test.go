@@ -40,8 +40,8 @@ func TestExecArrivesWholeAndItsResultComesBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !reflect.DeepEqual(api.got, req) {
-		t.Errorf("the host got\n %#v, want\n %#v", api.got, req)
+	if !reflect.DeepEqual(api.called(), req) {
+		t.Errorf("the host got\n %#v, want\n %#v", api.called(), req)
 	}
 	if !reflect.DeepEqual(res, aResult) {
 		t.Errorf("the client got\n %#v, want\n %#v", res, aResult)
@@ -61,8 +61,8 @@ func TestAttachNamesItsExec(t *testing.T) {
 	c := serve(t, api)
 	for _, exec := range []string{"", "e7"} {
 		res, err := c.AttachExec(t.Context(), "a", exec, guest.Streams{})
-		if err != nil || !reflect.DeepEqual(res, aResult) || !reflect.DeepEqual(api.got, []any{"a", exec}) {
-			t.Errorf("%q: %v %v, the host got %v", exec, res, err, api.got)
+		if err != nil || !reflect.DeepEqual(res, aResult) || !reflect.DeepEqual(api.called(), []any{"a", exec}) {
+			t.Errorf("%q: %v %v, the host got %v", exec, res, err, api.called())
 		}
 	}
 }
@@ -328,7 +328,7 @@ func TestPlainExecStreamsLines(t *testing.T) {
 	if err != nil || status != http.StatusOK {
 		t.Fatal(status, err)
 	}
-	if got := api.got.(host.ExecRequest); !got.Command.Stdin || got.Command.Timeout != 5*time.Millisecond || got.Checkpoint != nil {
+	if got := api.called().(host.ExecRequest); !got.Command.Stdin || got.Command.Timeout != 5*time.Millisecond || got.Checkpoint != nil {
 		t.Errorf("the host got %+v", got)
 	}
 	lines := strings.Split(strings.TrimSpace(string(body)), "\n")

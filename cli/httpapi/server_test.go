@@ -74,13 +74,13 @@ func TestForkAndCreateShareTheirRoute(t *testing.T) {
 	api := &scripted{result: []host.VM{aVM}}
 	s := New(Config{API: api})
 	status, body := ask(t, s, "POST", "/v1/host/flashvms", `{"from":{"flashvm":"agent-1","checkpoint":3},"count":2}`)
-	if got, ok := api.got.(host.ForkRequest); status != 201 || !ok || got.From != "agent-1" || *got.Checkpoint != 3 || got.Count != 2 || body[0] != '[' {
-		t.Errorf("%d %s, the host got %#v", status, body, api.got)
+	if got, ok := api.called().(host.ForkRequest); status != 201 || !ok || got.From != "agent-1" || *got.Checkpoint != 3 || got.Count != 2 || body[0] != '[' {
+		t.Errorf("%d %s, the host got %#v", status, body, api.called())
 	}
 	api.result = aVM
 	status, body = ask(t, s, "POST", "/v1/host/flashvms", `{"id":"agent-1","bundle":"busybox","vcpus":1,"mem_mib":512,"checkpoints":true}`)
-	if got, ok := api.got.(host.CreateRequest); status != 201 || !ok || got.ID != "agent-1" || !got.Checkpoints || body[0] != '{' {
-		t.Errorf("%d %s, the host got %#v", status, body, api.got)
+	if got, ok := api.called().(host.CreateRequest); status != 201 || !ok || got.ID != "agent-1" || !got.Checkpoints || body[0] != '{' {
+		t.Errorf("%d %s, the host got %#v", status, body, api.called())
 	}
 }
 
@@ -134,8 +134,8 @@ func TestWhatIsNotUnderstoodIsRefused(t *testing.T) {
 			if status != tc.status || e.Error.Code == "" || e.Error.Message == "" || e.Error.Remedy == "" {
 				t.Errorf("%d %s, want %d", status, body, tc.status)
 			}
-			if api.got != nil {
-				t.Errorf("the host was asked: %#v", api.got)
+			if api.called() != nil {
+				t.Errorf("the host was asked: %#v", api.called())
 			}
 		})
 	}
@@ -146,11 +146,11 @@ func TestRequestIDComesFromBodyOrHeader(t *testing.T) {
 	s := New(Config{API: api})
 	const path, body = "/v1/host/flashvms/a/checkpoints", `{"label":"x"}`
 	ask(t, s, "POST", path, body, "Idempotency-Key", "k1")
-	if got := api.got.(host.CheckpointRequest).RequestID; got != "k1" {
+	if got := api.called().(host.CheckpointRequest).RequestID; got != "k1" {
 		t.Errorf("from the header: %q", got)
 	}
 	ask(t, s, "POST", path, `{"label":"x","request_id":"k2"}`, "Idempotency-Key", "k2")
-	if got := api.got.(host.CheckpointRequest).RequestID; got != "k2" {
+	if got := api.called().(host.CheckpointRequest).RequestID; got != "k2" {
 		t.Errorf("from both: %q", got)
 	}
 	if status, _ := ask(t, s, "POST", path, `{"label":"x","request_id":"k2"}`, "Idempotency-Key", "k3"); status != 400 {
