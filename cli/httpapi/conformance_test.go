@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,7 +23,9 @@ import (
 
 // scripted is a host.API whose every method is a field, and which remembers what it was called with.
 type scripted struct {
-	got    any // the request, or the arguments as a slice
+	mu  sync.Mutex // guards got
+	got any        // the request, or the arguments as a slice
+
 	result any // what to answer
 	err    error
 	exec   func(ctx context.Context, s guest.Streams) (host.ExecResult, error)
@@ -31,8 +34,20 @@ type scripted struct {
 	steps  []host.Progress
 }
 
-func answer[T any](s *scripted, got any) (T, error) {
+func (s *scripted) note(got any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.got = got
+}
+
+func (s *scripted) called() any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.got
+}
+
+func answer[T any](s *scripted, got any) (T, error) {
+	s.note(got)
 	if s.err != nil {
 		var zero T
 		return zero, s.err
@@ -80,32 +95,32 @@ func (s *scripted) Ledger(_ context.Context, id string) ([]store.LedgerEntry, er
 	return answer[[]store.LedgerEntry](s, id)
 }
 func (s *scripted) Exec(ctx context.Context, r host.ExecRequest, st guest.Streams) (host.ExecResult, error) {
-	s.got = r
+	s.note(r)
 	return s.exec(ctx, st)
 }
 func (s *scripted) AttachExec(ctx context.Context, id, exec string, st guest.Streams) (host.ExecResult, error) {
-	s.got = []any{id, exec}
+	s.note([]any{id, exec})
 	return s.exec(ctx, st)
 }
 func (s *scripted) Execs(_ context.Context, id string) ([]guest.ExecInfo, error) {
 	return answer[[]guest.ExecInfo](s, id)
 }
 func (s *scripted) CopyIn(_ context.Context, id, dir string, tar io.Reader) error {
-	s.got = []any{id, dir}
+	s.note([]any{id, dir})
 	if s.err != nil {
 		return s.err
 	}
 	return s.in(tar)
 }
 func (s *scripted) CopyOut(ctx context.Context, id, path string, w io.Writer) error {
-	s.got = []any{id, path}
+	s.note([]any{id, path})
 	if s.err != nil {
 		return s.err
 	}
 	return s.out(ctx, w)
 }
 func (s *scripted) Logs(ctx context.Context, id string, follow bool, w io.Writer) error {
-	s.got = []any{id, follow}
+	s.note([]any{id, follow})
 	if s.err != nil {
 		return s.err
 	}
@@ -243,13 +258,14 @@ func TestEveryCallArrivesAndItsAnswerComesBack(t *testing.T) {
 	c := serve(t, api)
 	for name, tc := range calls {
 		t.Run(name, func(t *testing.T) {
-			api.got, api.result, api.err = nil, tc.result, nil
+			api.note(nil)
+			api.result, api.err = tc.result, nil
 			res, err := tc.call(t.Context(), c)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !reflect.DeepEqual(api.got, tc.want) {
-				t.Errorf("the host got\n %#v, want\n %#v", api.got, tc.want)
+			if !reflect.DeepEqual(api.called(), tc.want) {
+				t.Errorf("the host got\n %#v, want\n %#v", api.called(), tc.want)
 			}
 			if !reflect.DeepEqual(res, tc.result) {
 				t.Errorf("the client got\n %#v, want\n %#v", res, tc.result)
@@ -320,8 +336,8 @@ func TestFilesGoInAndOutWhole(t *testing.T) {
 	if err := c.CopyIn(t.Context(), "a", "/tmp/x y", bytes.NewReader(data)); err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(got, data) || !reflect.DeepEqual(api.got, []any{"a", "/tmp/x y"}) {
-		t.Errorf("%d bytes arrived for %v", len(got), api.got)
+	if !bytes.Equal(got, data) || !reflect.DeepEqual(api.called(), []any{"a", "/tmp/x y"}) {
+		t.Errorf("%d bytes arrived for %v", len(got), api.called())
 	}
 	var out bytes.Buffer
 	if err := c.CopyOut(t.Context(), "a", "/etc", &out); err != nil {

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,8 @@ type Config struct {
 	API      host.API
 	Log      *slog.Logger // nil: none
 	Shutdown func()       // called once by POST shutdown, must not wait; nil: that route is unsupported
+
+	headerTimeout time.Duration // 0: headerTimeout; tests wait for less
 }
 
 // Server serves a host.API. It is an http.Handler of every route, without a check of who asks; Serve and ServeTCP
@@ -34,6 +37,7 @@ type Server struct {
 	log      *slog.Logger
 	shutdown func()
 	handler  http.Handler
+	header   time.Duration
 
 	running context.Context // ends when requests must
 	end     context.CancelFunc
@@ -48,7 +52,7 @@ type Server struct {
 
 // New makes a server; it serves nothing yet.
 func New(c Config) *Server {
-	s := &Server{api: c.API, log: c.Log, shutdown: c.Shutdown}
+	s := &Server{api: c.API, log: c.Log, shutdown: c.Shutdown, header: cmp.Or(c.headerTimeout, headerTimeout)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -94,7 +98,7 @@ func (s *Server) ServeTCP(l net.Listener, token string) error {
 func (s *Server) serve(l net.Listener, h http.Handler) error {
 	hs := &http.Server{
 		Handler:           h,
-		ReadHeaderTimeout: headerTimeout,
+		ReadHeaderTimeout: s.header,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		BaseContext:       func(net.Listener) context.Context { return s.running },

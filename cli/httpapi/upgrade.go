@@ -100,6 +100,9 @@ func (in *input) pump(r *bufio.Reader) error {
 	var buf []byte
 	for {
 		kind, p, err := readFrame(r, &buf)
+		if err == io.EOF {
+			return io.ErrUnexpectedEOF // a command must not take it for the end of its stdin
+		}
 		if err != nil {
 			return err
 		}
