@@ -41,7 +41,7 @@ func makeDisk(t *testing.T, dir string, diskMiB int) string {
 	t.Helper()
 	needTool(t, "mkfs.ext4")
 	disk := filepath.Join(t.TempDir(), "disk0")
-	if err := newBuilder(t).makeExt4(context.Background(), dir, disk, "test", diskMiB); err != nil {
+	if err := newBuilder(t).makeExt4(context.Background(), dir, disk, diskMiB); err != nil {
 		t.Fatal(err)
 	}
 	return disk
@@ -95,7 +95,7 @@ func TestADiskTooSmallSaysSo(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, "big"), big, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	err := newBuilder(t).makeExt4(context.Background(), root, filepath.Join(t.TempDir(), "disk0"), "test", 32)
+	err := newBuilder(t).makeExt4(context.Background(), root, filepath.Join(t.TempDir(), "disk0"), 32)
 	if !errors.Is(err, ErrDiskTooSmall) {
 		t.Errorf("%v", err)
 	}
