@@ -53,7 +53,7 @@ func (b *builder) openImage(ctx context.Context, file string) (img v1.Image, ref
 		}
 		return openLayout(dir)
 	}
-	return nil, "", fmt.Errorf("%w: there is neither manifest.json (docker save) nor index.json (OCI layout) in it", ErrNotImage)
+	return nil, "", fmt.Errorf("%w: there is neither manifest.json (docker save) nor index.json (OCI layout) in it, or it was cut short", ErrNotImage)
 }
 
 // plainArchive gives the archive, decompressed into scratch if need be: its parts are read in another order than stored.

@@ -75,7 +75,7 @@ func TestTryBuild(t *testing.T) {
 	lap("tree")
 	disk := filepath.Join(out, "disk0")
 	os.Remove(disk)
-	if err := b.makeExt4(ctx, tr.dir, disk, "try", tr.diskMiB); err != nil {
+	if err := b.makeExt4(ctx, tr.dir, disk, tr.diskMiB); err != nil {
 		t.Fatal(err)
 	}
 	lap("ext4")

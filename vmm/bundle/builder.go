@@ -27,6 +27,7 @@ type tree struct {
 	dir     string
 	diskMiB int // what it gets unless the caller said otherwise
 	facts   map[string]string
+	config  []byte // JSON of ImageConfig; nil: none
 }
 
 // produce is the one way a bundle comes to be: tree, kernel, initrd, disk, snapshot.
@@ -78,7 +79,7 @@ func (c Config) produce(ctx context.Context, name string, diskMiB int, makeTree 
 		diskMiB = t.diskMiB
 	}
 	disk := filepath.Join(b.scratch, "disk0")
-	if err := b.makeExt4(ctx, t.dir, disk, name, diskMiB); err != nil {
+	if err := b.makeExt4(ctx, t.dir, disk, diskMiB); err != nil {
 		return Result{}, err
 	}
 
@@ -93,7 +94,7 @@ func (c Config) produce(ctx context.Context, name string, diskMiB int, makeTree 
 		FactVCPUs:     "1",
 	}
 	maps.Copy(facts, t.facts)
-	return c.commit(ctx, b, name, parts{kernel: k.image, initrd: initrd, disk: disk, diskMiB: diskMiB, facts: facts})
+	return c.commit(ctx, b, name, parts{kernel: k.image, initrd: initrd, disk: disk, diskMiB: diskMiB, config: t.config, facts: facts})
 }
 
 // begin makes scratch. The returned function removes it again.

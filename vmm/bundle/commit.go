@@ -13,6 +13,7 @@ type parts struct {
 	kernel, initrd []byte
 	disk           string // file
 	diskMiB        int
+	config         []byte // nil: none
 	facts          map[string]string
 }
 
@@ -32,33 +33,29 @@ func (c Config) commit(ctx context.Context, b *builder, name string, p parts) (R
 	}
 	defer txn.Abort() // no-op after Commit
 
-	var newBytes int64
 	for _, whole := range []struct {
 		image string
 		data  []byte
-	}{{"kernel", p.kernel}, {"initrd", p.initrd}} {
-		stats, err := txn.PutBytes(ctx, whole.image, whole.data)
-		if err != nil {
+	}{{"kernel", p.kernel}, {"initrd", p.initrd}, {imageConfigName, p.config}} {
+		if whole.data == nil {
+			continue
+		}
+		if _, err := txn.PutBytes(ctx, whole.image, whole.data); err != nil {
 			return Result{}, fmt.Errorf("store the %s: %w", whole.image, err)
 		}
-		newBytes += stats.NewBytes
 	}
 	stopProgress := b.reportStoring(disk)
-	stats, err := txn.PutImage(ctx, store.ImageSpec{Name: "disk0", Bytes: disk.bytes}, disk)
+	_, err = txn.PutImage(ctx, store.ImageSpec{Name: "disk0", Bytes: disk.bytes}, disk)
 	stopProgress()
 	if err != nil {
 		return Result{}, fmt.Errorf("store the root disk: %w", err)
 	}
-	newBytes += stats.NewBytes
 	meta := store.Meta{Kind: "bundle", Created: time.Now().UTC(), Facts: p.facts}
-	if _, err := txn.Commit(ctx, meta, store.Move{Bundle: name}); err != nil {
-		return Result{}, err
-	}
-	named, err := c.Store.Bundle(ctx, name)
+	done, err := txn.Commit(ctx, meta, store.Move{Bundle: name})
 	if err != nil {
 		return Result{}, err
 	}
-	return Result{Snapshot: named.Snapshot, NewBytes: newBytes, DiskMiB: p.diskMiB, Facts: p.facts}, nil
+	return Result{Snapshot: done.Snapshot, NewBytes: done.NewBytes, DiskMiB: p.diskMiB, Facts: p.facts}, nil
 }
 
 // reportStoring tells how much of the disk was read, until the returned function is called.

@@ -2,7 +2,6 @@ package bundle
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -20,19 +19,22 @@ const journalMiB = 8
 // ext4Epoch stands for the time at which the file system was made, which would make equal trees give different blocks.
 const ext4Epoch = "946684800" // 2000-01-01
 
+// ext4UUID is the same for all root disks: checksums of ext4's own blocks begin with it, and equal blocks should be equal
+// chunks. A machine has one such disk, and forks share theirs anyway.
+const ext4UUID = "f1a54000-0b0d-4d15-8c00-000000000000"
+
 // makeExt4 makes the file disk with the tree's files as ext4, without mounting anything, and checks it.
-func (b *builder) makeExt4(ctx context.Context, dir, disk, name string, diskMiB int) error {
+func (b *builder) makeExt4(ctx context.Context, dir, disk string, diskMiB int) error {
 	b.step("make the root disk", 0, 0, "")
-	uuid := ext4UUID(name)
 	journal := journalMiB
 	if diskMiB < 16*journalMiB {
 		journal = 4 // the least that ext4 accepts
 	}
 	args := []string{
 		"-q", "-F", "-t", "ext4", "-b", "4096", "-I", "256", "-i", "16384", "-m", "0", "-L", "flash-root",
-		"-O", ext4Features, "-J", "size=" + strconv.Itoa(journal), "-U", uuid,
+		"-O", ext4Features, "-J", "size=" + strconv.Itoa(journal), "-U", ext4UUID,
 		// Not lazy: the guest would zero inode tables in the background, and each zero would be a dirty block.
-		"-E", "hash_seed=" + uuid + ",lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0",
+		"-E", "hash_seed=" + ext4UUID + ",lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0",
 		"-d", dir, disk, strconv.Itoa(diskMiB) + "M",
 	}
 	env := []string{"MKE2FS_CONFIG=/dev/null", "E2FSPROGS_FAKE_TIME=" + ext4Epoch}
@@ -51,11 +53,4 @@ func (b *builder) makeExt4(ctx context.Context, dir, disk, name string, diskMiB 
 		return fmt.Errorf("root disk has errors just after it was made: %w: %.400s", err, out)
 	}
 	return nil
-}
-
-// ext4UUID gives the file system an identity that is the same each time the bundle is built.
-func ext4UUID(name string) string {
-	h := sha256.Sum256([]byte("flash root disk of bundle " + name))
-	h[6], h[8] = h[6]&0x0f|0x80, h[8]&0x3f|0x80 // version 8, variant RFC 9562
-	return fmt.Sprintf("%x-%x-%x-%x-%x", h[0:4], h[4:6], h[6:8], h[8:10], h[10:16])
 }

@@ -53,30 +53,21 @@ func (b *builder) imageTree(ctx context.Context, path string, diskMiB int) (tree
 	if err := b.applyLayers(ctx, root, img, config.RootFS.DiffIDs); err != nil {
 		return tree{}, err
 	}
-	run := ImageConfig{
-		Env: config.Config.Env, WorkingDir: config.Config.WorkingDir, User: config.Config.User,
-		Entrypoint: config.Config.Entrypoint, Cmd: config.Config.Cmd,
-	}
-	text, err := json.MarshalIndent(run, "", "  ")
+	text, err := encodeImageConfig(config.Config)
 	if err != nil {
 		return tree{}, err
 	}
-	if err := furnish(root, append(text, '\n')); err != nil {
-		return tree{}, err
-	}
-	compact, err := json.Marshal(run)
-	if err != nil {
+	if err := furnish(root, text); err != nil {
 		return tree{}, err
 	}
 	digest := sha256.Sum256(raw)
-	facts := map[string]string{
-		FactSource: "import", FactImageConfig: string(compact), FactImageDigest: "sha256:" + hex.EncodeToString(digest[:])}
+	facts := map[string]string{FactSource: "import", FactImageDigest: "sha256:" + hex.EncodeToString(digest[:])}
 	if ref != "" {
 		facts[FactImageRef] = ref
 	}
 	// Twice what is there and a gigabyte, so that a VM has room to work in.
 	want := int(2*root.bytes>>20) + 1024
-	return tree{dir: dir, diskMiB: max(importDiskMiB, (want+255)/256*256), facts: facts}, nil
+	return tree{dir: dir, diskMiB: max(importDiskMiB, (want+255)/256*256), facts: facts, config: text}, nil
 }
 
 // furnish adds what a machine needs and a container gets from its engine. The agent brings everything else, so an image
