@@ -40,17 +40,16 @@ func newAgent() (*agent, error) {
 	if err := os.MkdirAll(runDir, 0o755); err != nil {
 		return nil, err
 	}
-	a := newAgentIn(g)
-	a.isInit = os.Getpid() == 1
+	a := newAgentIn(g, os.Getpid() == 1)
 	if a.isInit {
 		a.obeySignals()
 	}
 	return a, nil
 }
 
-func newAgentIn(g *groups) *agent {
+func newAgentIn(g *groups, isInit bool) *agent {
 	return &agent{
-		groups: g, freezer: &freezer{groups: g}, reaper: newReaper(),
+		groups: g, freezer: &freezer{groups: g}, reaper: newReaper(isInit), isInit: isInit,
 		accounts: accounts{passwd: "/etc/passwd", group: "/etc/group"},
 	}
 }

@@ -83,6 +83,7 @@ func (g *groups) kill(ctx context.Context, id string) error {
 		return err
 	}
 	g.remove(id)
+	g.watch.poke()
 	return nil
 }
 

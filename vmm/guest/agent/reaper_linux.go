@@ -11,12 +11,14 @@ import (
 
 // reaper waits for all children, those we started and those that process 1 inherits. Nobody else calls wait.
 type reaper struct {
+	inherits bool // we are process 1
+
 	mu   sync.Mutex                      // held while a child is started, so that it can't end unknown; guards the rest
 	kids map[int]chan syscall.WaitStatus // each gets one status
 }
 
-func newReaper() *reaper {
-	r := &reaper{kids: map[int]chan syscall.WaitStatus{}}
+func newReaper(inherits bool) *reaper {
+	r := &reaper{inherits: inherits, kids: map[int]chan syscall.WaitStatus{}}
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, unix.SIGCHLD)
 	go func() {
@@ -53,21 +55,35 @@ func (r *reaper) signal(pid int, s syscall.Signal) error {
 	return unix.Kill(pid, s)
 }
 
+// reap collects every child that has ended. Only process 1 asks for any child: elsewhere there are no others.
 func (r *reaper) reap() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.inherits {
+		for r.collect(-1) {
+		}
+		return
+	}
+	for pid := range r.kids {
+		r.collect(pid)
+	}
+}
+
+// collect waits for one child if it has ended, and tells whether it had. mu is held.
+func (r *reaper) collect(pid int) bool {
 	for {
 		var status syscall.WaitStatus
-		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
+		pid, err := syscall.Wait4(pid, &status, syscall.WNOHANG, nil)
 		if err == syscall.EINTR {
 			continue
 		}
 		if err != nil || pid <= 0 {
-			return
+			return false
 		}
-		if c := r.kids[pid]; c != nil && !status.Stopped() && !status.Continued() {
+		if c := r.kids[pid]; c != nil {
 			delete(r.kids, pid)
 			c <- status
 		}
+		return true
 	}
 }

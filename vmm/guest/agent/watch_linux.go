@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -54,7 +55,15 @@ func (w *watcher) run() {
 	}
 }
 
+// The kernel tells of a change at most every 10 ms per file, and not at all when the group is removed before that. So a
+// wait that is bounded also looks by itself, ever more rarely.
+const (
+	lookFirst = time.Millisecond
+	lookLast  = 64 * time.Millisecond
+)
+
 // wait waits until a key of a group's cgroup.events has a value. A group that isn't there any more has any value.
+// Without a deadline it only waits for events, so that it costs nothing while nothing happens.
 func (w *watcher) wait(ctx context.Context, group, key, value string) error {
 	path := filepath.Join(group, "cgroup.events")
 	if ok, err := eventIs(path, key, value); ok || err != nil {
@@ -69,12 +78,19 @@ func (w *watcher) wait(ctx context.Context, group, key, value string) error {
 		return fmt.Errorf("watch %s: %w", path, err)
 	}
 	defer w.remove(wd, c)
+	var look <-chan time.Time
+	pause := lookFirst
 	for {
 		if ok, err := eventIs(path, key, value); ok || err != nil {
 			return err
 		}
+		if _, bounded := ctx.Deadline(); bounded {
+			look = time.After(pause)
+			pause = min(2*pause, lookLast)
+		}
 		select {
 		case <-c:
+		case <-look:
 		case <-ctx.Done():
 			return fmt.Errorf("%s of %s doesn't become %s: %w", key, group, value, context.Cause(ctx))
 		}
@@ -103,6 +119,20 @@ func (w *watcher) remove(wd int32, c chan struct{}) {
 	}
 	delete(w.waiting, wd)
 	unix.InotifyRmWatch(w.fd, uint32(wd)) // EINVAL when the group went away, and its watch with it
+}
+
+// poke makes every waiter look again: a group was removed, which the kernel doesn't tell.
+func (w *watcher) poke() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, waiters := range w.waiting {
+		for _, c := range waiters {
+			select {
+			case c <- struct{}{}:
+			default:
+			}
+		}
+	}
 }
 
 func eventIs(path, key, value string) (bool, error) {
