@@ -3,6 +3,8 @@ package host
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -156,4 +158,13 @@ func (v *testVM) rewind(n int) RewindResult {
 		v.t.Fatal(err)
 	}
 	return r
+}
+
+// stream runs a script and copies its output to w.
+func (v *testVM) stream(script string, w io.Writer) error {
+	r, err := v.h.Exec(context.WithoutCancel(v.t.Context()), ExecRequest{ID: v.id, Command: guest.ExecRequest{Argv: []string{"sh", "-c", script}}}, guest.Streams{Stdout: w})
+	if err == nil && r.Code != 0 {
+		err = fmt.Errorf("exit code %d", r.Code)
+	}
+	return err
 }
