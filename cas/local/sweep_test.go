@@ -268,7 +268,7 @@ func TestPacksTravelBetweenStores(t *testing.T) {
 	if err := a.ReadPack(t.Context(), p.ID, file, 0); err != nil {
 		t.Fatal(err)
 	}
-	for i := 0; i < len(file); i += 97 {
+	for i := 0; i < len(file); i += 397 {
 		spoilt := bytes.Clone(file)
 		spoilt[i] ^= 8
 		if _, err := b.ImportPack(t.Context(), hash, bytes.NewReader(spoilt), p.Bytes); err == nil {
