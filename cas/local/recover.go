@@ -99,7 +99,7 @@ func (s *Store) loadSealed(path string, size int64) error {
 func (s *Store) loadDamaged(path string, f File, size int64, cause error) error {
 	s.log.Error("a sealed pack is damaged; its good records are used", "pack", path, "err", cause)
 	s.counters.damagedPacks.Add(1)
-	p := &packFile{path: path, bytes: size}
+	p := &packFile{path: path, bytes: size, damage: cause}
 	if h, err := readHeader(f, size); err == nil {
 		p.id, p.created = h.ID, h.Created
 	}
@@ -175,9 +175,9 @@ func (s *Store) recoverOpen(ctx context.Context, path string) error {
 		return s.fs.Remove(path)
 	}
 	if st.DamagedBytes > 0 {
-		s.log.Error("an open pack is damaged among its records; the good ones are used", "pack", path,
+		// A power cut does this to what was not synced; a medium may do it to what was.
+		s.log.Warn("an open pack is damaged among its records; the good ones are used", "pack", path,
 			"good_records", st.Records, "damaged_bytes", st.DamagedBytes)
-		s.counters.damagedPacks.Add(1)
 	}
 	if headerErr != nil {
 		s.log.Error("an open pack has lost its header; its good records are used", "pack", path, "err", headerErr)
