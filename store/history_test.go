@@ -357,3 +357,21 @@ func TestTheWorkingSetComesBackInOrder(t *testing.T) {
 		t.Error("a slot no image has was remembered")
 	}
 }
+
+func TestWorkingSetsGoWithTheirSnapshots(t *testing.T) {
+	ctx := context.Background()
+	s, _ := newStore(t)
+	newVM(t, s, "vm")
+	c := checkpoint(t, s, "vm", memBytes, delta{0: page(1)})
+	for _, id := range []SnapshotID{c.Snapshot, {1}, {2}} {
+		if err := s.SetWorkingSet(ctx, id, []uint64{1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := s.ForgetWorkingSets(ctx); n != 2 || err != nil {
+		t.Errorf("%d forgotten, %v", n, err)
+	}
+	if slots, err := s.WorkingSet(ctx, c.Snapshot); err != nil || len(slots) != 1 {
+		t.Errorf("a checkpoint's: %v, %v", slots, err)
+	}
+}
