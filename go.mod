@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/zeebo/xxh3 v1.1.0
+	golang.org/x/sync v0.25.0
 	golang.org/x/sys v0.50.0
 )
 
