@@ -93,10 +93,13 @@ func boot(t testing.TB, e *Engine, s vmm.Spec, a vmm.Attach) *guest {
 	if err := m.Resume(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if got := g.ask(vmm.BootDeadline, "hello"); got != "count 1" {
-		data, _ := os.ReadFile(a.Console)
-		t.Fatalf("first answer %q; console:\n%s", got, data)
-	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			data, _ := os.ReadFile(a.Console)
+			t.Logf("console of the booted guest:\n%s", data)
+		}
+	})
+	g.wants("hello", count(1))
 	return g
 }
 

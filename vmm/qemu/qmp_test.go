@@ -138,7 +138,7 @@ func TestSilentQEMUEndsInASentence(t *testing.T) {
 }
 
 func TestUnreadCommandEndsInASentence(t *testing.T) {
-	q, _ := fakeMonitor(t, 100*time.Millisecond, nil)
+	q, _ := fakeMonitor(t, 500*time.Millisecond, nil)
 	big := strings.Repeat("x", 4<<20) // more than the socket holds
 	if err := q.call(t.Context(), "fill", big, nil); err == nil || !strings.Contains(err.Error(), "fill:") {
 		t.Errorf("%v", err)

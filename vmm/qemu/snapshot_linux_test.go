@@ -166,10 +166,10 @@ func (g *guest) resume() {
 	}
 }
 
-// wants asks and compares the answer.
+// wants asks and compares the answer. A guest may be slow: its emulator may be emulated.
 func (g *guest) wants(line, answer string) {
 	g.t.Helper()
-	if got := g.ask(20*time.Second, line); got != answer {
+	if got := g.ask(vmm.BootDeadline, line); got != answer {
 		g.t.Fatalf("%q is answered %q, not %q", line, got, answer)
 	}
 }
