@@ -73,6 +73,10 @@ func (m *machine) Pause(ctx context.Context) error {
 		return errors.New("pause: the machine isn't running")
 	}
 	if err := m.in.qmp.call(ctx, "stop", nil, nil); err != nil {
+		if unanswered(err) {
+			// It will stop when it gets there; then it must go on, as the caller believes it does.
+			err = errors.Join(err, m.in.qmp.post("cont"))
+		}
 		return m.explain("pause", err)
 	}
 	m.mu.Lock()
@@ -96,13 +100,23 @@ func (m *machine) Resume(ctx context.Context) error {
 			return m.explain("resume", err)
 		}
 	}
-	if err := m.in.qmp.call(ctx, "cont", nil, nil); err != nil {
+	err := m.in.qmp.call(ctx, "cont", nil, nil)
+	if err != nil && !unanswered(err) {
 		return m.explain("resume", err)
 	}
+	// An unanswered command will be carried out when QEMU gets there: the guest counts as running, so that Pause works.
 	m.mu.Lock()
 	m.phase, m.cutInPause, m.state = running, false, vmm.State{}
 	m.mu.Unlock()
+	if err != nil {
+		return m.explain("resume", err)
+	}
 	return nil
+}
+
+// unanswered says whether a call ended without QEMU having said anything, and without its end.
+func unanswered(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 // goOn lets a guest go on that QEMU stopped for a disk error, unless it was paused meanwhile: then Resume does it.
