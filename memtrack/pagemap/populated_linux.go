@@ -9,15 +9,20 @@ import (
 	"flash/memtrack"
 )
 
-// present is what a scan shows of pages that this process may have written: in a private mapping, a page of the file or
-// the zero page was only read.
-func present(s memtrack.Span) filter {
-	if sharedAt(s) {
-		return filter{mask: pageIsPresent}
-	}
-	return filter{mask: pageIsPresent | pageIsFile | pageIsPFNZero, inverted: pageIsFile | pageIsPFNZero}
+// writtenShared is what a cut takes of shared memory: unprotected pages, protecting them again.
+var writtenShared = filter{flags: flagWPMatching | flagCheckWPAsync, mask: pageIsWritten}
+
+// writtenPrivate is what a cut takes of a private mapping: unprotected pages of its own, protecting them again. A page of the
+// file behind it, or the zero page, was only read: a write would have made it the mapping's own. So absent pages need no
+// markers, and arming doesn't take longer with more memory.
+var writtenPrivate = filter{
+	flags:    flagWPMatching | flagCheckWPAsync,
+	mask:     pageIsWritten | pageIsFile | pageIsPFNZero,
+	inverted: pageIsFile | pageIsPFNZero,
+	anyOf:    pageIsPresent | pageIsSwapped,
 }
 
+// sharedAt tells whether any of a span is shared memory.
 func sharedAt(s memtrack.Span) bool {
 	ms, err := s.Within()
 	if err != nil {
@@ -31,13 +36,9 @@ func sharedAt(s memtrack.Span) bool {
 	return false
 }
 
-// populated gives the pages that hold something, before markers are placed (a marker looks like a swapped page).
+// populated gives the pages of shared memory that hold something, before markers are placed: a marker looks like a swapped page.
 func populated(s memtrack.Span, reader *scanner) ([]uint64, error) {
-	pages, err := reader.scan(present(s))
-	if err != nil {
-		return nil, err
-	}
-	swapped, err := reader.scan(filter{mask: pageIsSwapped})
+	inTable, err := reader.scan(filter{anyOf: pageIsPresent | pageIsSwapped})
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +46,7 @@ func populated(s memtrack.Span, reader *scanner) ([]uint64, error) {
 	if err != nil {
 		return nil, err
 	}
-	return memtrack.Union(memtrack.Union(pages, swapped), inFile), nil
+	return memtrack.Union(inTable, inFile), nil
 }
 
 // fileData gives the pages of shared mappings that the file behind them holds, wherever the kernel keeps them.

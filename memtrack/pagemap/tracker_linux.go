@@ -18,11 +18,12 @@ type spanned interface {
 type Scan struct {
 	baseline memtrack.Baseline
 
-	mu     sync.Mutex // guards the rest; held during system calls, not while pages are copied
-	ledger memtrack.Ledger
-	memory spanned
-	reader *scanner
-	lost   bool // a scan failed half-way: any page may have been taken from the kernel without our learning of it
+	mu      sync.Mutex // guards the rest; held during system calls, not while pages are copied
+	ledger  memtrack.Ledger
+	memory  spanned
+	reader  *scanner
+	changed filter // what a cut takes
+	lost    bool   // a scan failed half-way: any page may have been taken from the kernel without our learning of it
 }
 
 // NewScan makes a tracker that Start will bind to memory.
@@ -31,10 +32,7 @@ func NewScan(b memtrack.Baseline) *Scan { return &Scan{baseline: b} }
 // Name is "pagemap-scan".
 func (t *Scan) Name() string { return "pagemap-scan" }
 
-// written is what a cut takes: the unprotected pages, protecting them again.
-var written = filter{flags: flagWPMatching | flagCheckWPAsync, mask: pageIsWritten}
-
-// Start arms the whole memory. What the baseline doesn't vouch for counts as changed at the first Cut: with Zeroed, what the
+// Start arms the memory. What the baseline doesn't vouch for counts as changed at the first Cut: with Zeroed, what the
 // process holds already. Starting again on the same memory is a no-op. Precondition, unless Zeroed: nothing is written
 // during Start.
 func (t *Scan) Start(m memtrack.Memory) error {
@@ -48,7 +46,7 @@ func (t *Scan) Start(m memtrack.Memory) error {
 	if err != nil {
 		return fmt.Errorf("track by %s: %w", t.Name(), err)
 	}
-	held, err := heldAndArm(s.Span(), reader, t.baseline)
+	held, changed, err := arm(s.Span(), reader, t.baseline)
 	if err == nil {
 		err = memtrack.Prepare()
 	}
@@ -57,28 +55,35 @@ func (t *Scan) Start(m memtrack.Memory) error {
 		return fmt.Errorf("track by %s: %w", t.Name(), err)
 	}
 	t.ledger.Owe(held)
-	t.memory, t.reader = s, reader
+	t.memory, t.reader, t.changed = s, reader, changed
 	return nil
 }
 
-// heldAndArm gives the pages that the baseline doesn't vouch for. It looks before and after arming, so that a page written in
-// between is found by one of the two.
-func heldAndArm(s memtrack.Span, reader *scanner, b memtrack.Baseline) ([]uint64, error) {
-	held, err := heldAt(s, b, func() ([]uint64, error) { return populated(s, reader) })
+// arm gives the pages that count as changed at Start and the filter of later cuts.
+func arm(s memtrack.Span, reader *scanner, b memtrack.Baseline) (held []uint64, changed filter, err error) {
+	if !sharedAt(s) {
+		before, err := reader.scan(writtenPrivate)
+		if err != nil {
+			return nil, filter{}, err
+		}
+		held, err := heldAt(s, b, func() ([]uint64, error) { return before, nil })
+		return held, writtenPrivate, err
+	}
+	held, err = heldAt(s, b, func() ([]uint64, error) { return populated(s, reader) })
 	if err != nil {
-		return nil, err
+		return nil, filter{}, err
 	}
-	if _, err := reader.scan(written); err != nil { // its result is "all": a page that was never there has no protection either
-		return nil, err
+	if _, err := reader.scan(writtenShared); err != nil { // its result is "all": a page that was never there has no protection either
+		return nil, filter{}, err
 	}
-	if b != memtrack.Zeroed {
-		return held, nil
+	if b == memtrack.Zeroed { // written since populated looked
+		after, err := reader.scan(filter{mask: pageIsPresent})
+		if err != nil {
+			return nil, filter{}, err
+		}
+		held = memtrack.Union(held, after)
 	}
-	after, err := reader.scan(present(s))
-	if err != nil {
-		return nil, err
-	}
-	return memtrack.Union(held, after), nil
+	return held, writtenShared, nil
 }
 
 // heldAt gives the pages that count as changed at Start.
@@ -115,7 +120,7 @@ func (t *Scan) take() ([]uint64, memtrack.Memory, error) {
 	if err := t.ledger.Ready(); err != nil {
 		return nil, nil, err
 	}
-	pages, err := t.reader.scan(written)
+	pages, err := t.reader.scan(t.changed)
 	if err != nil {
 		t.lost = true
 		return nil, nil, err
@@ -134,12 +139,14 @@ func (t *Scan) Pending(context.Context) (int, error) {
 	if t.memory == nil {
 		return 0, fmt.Errorf("count changed pages: tracking has not started: %w", memtrack.ErrEnded)
 	}
-	if t.lost {
-		return int(t.memory.Pages()), nil
-	}
-	pages, err := t.reader.scan(filter{flags: flagCheckWPAsync, mask: pageIsWritten})
+	look := t.changed
+	look.flags &^= flagWPMatching
+	pages, err := t.reader.scan(look)
 	if err != nil {
 		return 0, fmt.Errorf("count changed pages: %w", err)
+	}
+	if t.lost {
+		return int(t.memory.Pages()), nil
 	}
 	return len(memtrack.Union(t.ledger.Owed(), pages)), nil
 }

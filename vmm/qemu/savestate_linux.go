@@ -43,8 +43,7 @@ func (m *machine) SaveState(ctx context.Context) (vmm.State, error) {
 			return vmm.State{}, m.explain("save state: the second scan", err)
 		}
 		if late != 0 {
-			return vmm.State{}, fmt.Errorf("save state: memory and state must be one instant, and %d pages were written between the cut and the state's end "+
-				"(was the agent's channel read or written during the pause?)", late)
+			return vmm.State{}, fmt.Errorf("save state: %w: %d pages (was the agent's channel read or written during the pause?)", vmm.ErrUnsettled, late)
 		}
 	}
 	state := vmm.State{Data: data, Facts: m.in.shape.facts}

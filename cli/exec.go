@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"flash/vmm/guest"
+	"flash/vmm/host"
+)
+
+func (a *app) execCmd() *cobra.Command {
+	var r host.ExecRequest
+	var interactive, checkpoint, noCheckpoint bool
+	var env []string
+	cmd := &cobra.Command{
+		Use:   "exec VM [--] COMMAND [ARG…]",
+		Short: "run a command in a VM",
+		Long: `exec runs a command in a VM and returns when its own process has ended. In a VM run with --checkpoints the whole VM is
+saved first, so that flash rewind undoes the command. Background processes the command leaves go on running.
+
+stdin goes to the command when it isn't a terminal, or with -i or -t. Signals go to the command; the third ^C kills it with
+all it has started. With --json the output is x-ndjson on stdout, as the HTTP API gives it.
+
+Exit codes: the command's own; 125 when it never ran; 1 when it was lost while it ran; 2 wrong usage.`,
+		Example: "  flash exec agent-1 -- sh -c 'cd /work/project && sh run-tests.sh'\n  flash exec -t agent-1 sh",
+		Args: func(cmd *cobra.Command, args []string) error {
+			return exactArgs("VM", "a command")(cmd, afterDashes(args)[:min(len(afterDashes(args)), 2)])
+		},
+		ValidArgsFunction: a.completeOneVM,
+	}
+	f := cmd.Flags()
+	f.SetInterspersed(false) // the command's flags are its own
+	f.StringArrayVarP(&env, "env", "e", nil, "NAME=VALUE for the command, or NAME to pass yours on; repeatable")
+	f.StringVarP(&r.Command.Cwd, "cwd", "w", "", "working directory (default: the user's home)")
+	f.StringVarP(&r.Command.User, "user", "u", "", "user name or UID[:GID] (default: root)")
+	f.DurationVar(&r.Command.Timeout, "timeout", 0, "kill it with all it has started after this long, e.g. 30s")
+	f.BoolVarP(&r.Command.TTY, "tty", "t", false, "give it a terminal")
+	f.BoolVarP(&interactive, "interactive", "i", false, "pass stdin on though it is a terminal")
+	f.BoolVar(&checkpoint, "checkpoint", false, "take a checkpoint first")
+	f.BoolVar(&noCheckpoint, "no-checkpoint", false, "don't take a checkpoint first")
+	f.StringVar(&r.RequestID, "request-id", "", "the same id again gives the same answer")
+	cmd.MarkFlagsMutuallyExclusive("checkpoint", "no-checkpoint")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if r.Command.Timeout < 0 {
+			return usageError{errors.New("--timeout is a duration like 30s")}
+		}
+		if checkpoint || noCheckpoint {
+			r.Checkpoint = &checkpoint
+		}
+		args = afterDashes(args)
+		r.ID, r.Command.Argv = args[0], args[1:]
+		r.Command.Env = a.environment(env)
+		r.Command.Stdin = interactive || r.Command.TTY || !isTerminal(a.stdin)
+		return a.run(func(cmd *cobra.Command, _ []string) error { return a.exec(cmd.Context(), r) })(cmd, args)
+	}
+	return cmd
+}
+
+// environment turns NAME into NAME=VALUE of ours; a name we haven't got is left out.
+func (a *app) environment(env []string) []string {
+	var all []string
+	for _, e := range env {
+		if strings.Contains(e, "=") {
+			all = append(all, e)
+		} else if v := a.getenv(e); v != "" {
+			all = append(all, e+"="+v)
+		}
+	}
+	return all
+}
+
+func (a *app) exec(ctx context.Context, r host.ExecRequest) error {
+	api, err := a.connect(ctx)
+	if err != nil {
+		return notRun{err}
+	}
+	return a.converse(ctx, r.Command.TTY, r.Command.Stdin, func(ctx context.Context, s guest.Streams, size guest.WindowSize) (host.ExecResult, error) {
+		r.Command.Rows, r.Command.Cols = size.Rows, size.Cols
+		return api.Exec(ctx, r, s)
+	})
+}
+
+// afterDashes drops the -- between the VM and its command, which flags that end at the VM leave among the arguments.
+func afterDashes(args []string) []string {
+	if len(args) > 1 && args[1] == "--" {
+		return append(args[:1:1], args[2:]...)
+	}
+	return args
+}

@@ -1,0 +1,11 @@
+//go:build unix
+
+package httpapi
+
+import (
+	"errors"
+	"syscall"
+)
+
+// refused tells that a socket's file is there and no process listens on it.
+func refused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }

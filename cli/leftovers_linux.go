@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"flash/vmm/host"
+)
+
+// checkLeftovers looks for machine processes of this home that no VM and no running daemon has, and for half-made
+// sockets: what a crash may leave.
+func checkLeftovers(home string, daemonPID int, vms []host.VM) check {
+	const name = "leftovers"
+	known := map[int]bool{}
+	for _, vm := range vms {
+		known[vm.PID] = true
+	}
+	var found []string
+	procs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range procs {
+		pid, _ := strconv.Atoi(filepath.Base(dir))
+		cmdline, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+		if err != nil || known[pid] || !machineOf(home, cmdline) || parentOf(dir) == daemonPID {
+			continue // gone meanwhile, a VM's, not ours, or waiting in the daemon's pool
+		}
+		found = append(found, fmt.Sprintf("process %d", pid))
+	}
+	if len(found) > 0 {
+		return check{name, resultWarning, strings.Join(found, ", "), "they hold memory and serve nobody", "end them: kill " + strings.ReplaceAll(strings.Join(found, " "), "process ", "")}
+	}
+	return check{Name: name, Result: resultOK, Found: "none"}
+}
+
+// machineOf tells whether a command line is a QEMU with a file of the home among its arguments.
+func machineOf(home string, cmdline []byte) bool {
+	argv0, rest, _ := bytes.Cut(cmdline, []byte{0})
+	return strings.HasPrefix(filepath.Base(string(argv0)), "qemu-system-") && bytes.Contains(rest, []byte(home+"/"))
+}
+
+// parentOf reads field 4 of /proc/PID/stat; the fields are counted after the name, which may hold anything.
+func parentOf(dir string) int {
+	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) < 2 {
+		return 0
+	}
+	pid, _ := strconv.Atoi(fields[1])
+	return pid
+}
