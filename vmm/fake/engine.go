@@ -88,6 +88,9 @@ func (e *Engine) Boot(ctx context.Context, s vmm.Spec, a vmm.Attach) (vmm.Machin
 	if err := e.fault(ctx, "boot"); err != nil {
 		return nil, err
 	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("boot a fake machine: %w", err)
+	}
 	for _, file := range []string{s.Kernel, s.Initrd} {
 		if file == "" {
 			continue
@@ -106,6 +109,9 @@ func (e *Engine) Boot(ctx context.Context, s vmm.Spec, a vmm.Attach) (vmm.Machin
 func (e *Engine) Restore(ctx context.Context, s vmm.Spec, a vmm.Attach, st vmm.State) (vmm.Machine, error) {
 	if err := e.fault(ctx, "restore"); err != nil {
 		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("restore a fake machine: %w", err)
 	}
 	if err := e.CanRestore(ctx, st.Facts); err != nil {
 		return nil, fmt.Errorf("restore a fake machine: %w", err)
