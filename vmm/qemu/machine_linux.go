@@ -62,15 +62,15 @@ type machine struct {
 	exit       vmm.Exit
 }
 
-// Pause stops the CPUs; QEMU drains and flushes the disks before it answers.
+// Pause stops the CPUs; QEMU drains and flushes the disks before it answers. Pausing what is paused is harmless.
 func (m *machine) Pause(ctx context.Context) error {
 	m.ops.Lock()
 	defer m.ops.Unlock()
-	if now := m.now(); now != running {
-		if hasEnded(m.done) {
-			return m.explain("pause", vmm.ErrGone)
-		}
-		return errors.New("pause: the machine isn't running")
+	switch {
+	case hasEnded(m.done):
+		return m.explain("pause", vmm.ErrGone)
+	case m.now() != running:
+		return nil
 	}
 	if err := m.in.qmp.call(ctx, "stop", nil, nil); err != nil {
 		if unanswered(err) {
@@ -85,15 +85,18 @@ func (m *machine) Pause(ctx context.Context) error {
 	return nil
 }
 
-// Resume lets the guest go on, from wherever it was.
+// Resume lets the guest go on, from wherever it was. Resuming what runs is harmless.
 func (m *machine) Resume(ctx context.Context) error {
 	m.ops.Lock()
 	defer m.ops.Unlock()
 	m.mu.Lock()
 	was, unsettled := m.phase, m.unsettled
 	m.mu.Unlock()
-	if was == running && !hasEnded(m.done) {
-		return errors.New("resume: the machine is running")
+	switch {
+	case hasEnded(m.done):
+		return m.explain("resume", vmm.ErrGone)
+	case was == running:
+		return nil
 	}
 	if unsettled {
 		if err := m.settle(ctx); err != nil {

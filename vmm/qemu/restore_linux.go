@@ -64,6 +64,9 @@ func (e *Engine) admit(ctx context.Context, s vmm.Spec, a vmm.Attach, st vmm.Sta
 	if s.Facts != (vmm.Facts{}) && s.Facts != st.Facts {
 		return shape{}, fmt.Errorf("the machine asked for isn't the state's: %w", compareFacts(st.Facts, s.Facts))
 	}
+	if err := ctx.Err(); err != nil {
+		return shape{}, err
+	}
 	if err := checkState(st.Data); err != nil {
 		return shape{}, err
 	}

@@ -77,9 +77,6 @@ func TestUnansweredPauseIsTakenBack(t *testing.T) {
 			t.Errorf("%s came, not %s", name, want)
 		}
 	}
-	if err := m.Resume(t.Context()); err == nil {
-		t.Error("a running machine was resumed")
-	}
 }
 
 func TestUnansweredResumeCanBePaused(t *testing.T) {
@@ -103,9 +100,14 @@ func TestStepsOutOfOrderAreRefused(t *testing.T) {
 			t.Errorf("the state of a %s machine was saved", name)
 		}
 	}
+	// And what is so already needs no step.
 	m, _ := fakeMachine(t, paused)
-	if err := m.Pause(t.Context()); err == nil {
-		t.Error("a paused machine was paused")
+	if err := m.Pause(t.Context()); err != nil {
+		t.Error(err)
+	}
+	m, _ = fakeMachine(t, running)
+	if err := m.Resume(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 
