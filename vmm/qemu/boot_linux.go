@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"time"
 
 	"flash/vmm"
 )
 
 // Boot gives a machine that starts from its kernel at Resume.
 func (e *Engine) Boot(ctx context.Context, s vmm.Spec, a vmm.Attach) (vmm.Machine, error) {
+	began := time.Now()
 	host, err := e.Probe(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("boot: %w", err)
@@ -40,7 +42,8 @@ func (e *Engine) Boot(ctx context.Context, s vmm.Spec, a vmm.Attach) (vmm.Machin
 		return nil, fmt.Errorf("boot: %w", err)
 	}
 	m.phase = fresh
-	go m.supervise()
+	e.supervise(m)
+	e.log.Debug("machine made", "pid", in.id.PID, "took", time.Since(began))
 	e.pool.warm(shape) // what is booted will be rewound
 	return m, nil
 }

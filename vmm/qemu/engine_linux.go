@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os/exec"
@@ -29,6 +30,8 @@ type Engine struct {
 
 	mu     sync.Mutex // guards the rest; held over a probe, so that there is one at a time
 	probed *probed
+
+	living sync.Map // *machine → struct{}: supervised and not ended
 }
 
 // New finds QEMU. What it can do here is found out by Probe.
@@ -82,11 +85,26 @@ func (e *Engine) CanRestore(ctx context.Context, f vmm.Facts) error {
 	return compareFacts(f, host.Facts)
 }
 
-// Close ends the waiting processes. A machine that wasn't closed ends, too: the thread it hangs on does.
+// supervise begins to watch a machine that is handed out.
+func (e *Engine) supervise(m *machine) {
+	e.living.Store(m, struct{}{})
+	go func() {
+		m.supervise()
+		e.living.Delete(m)
+	}()
+}
+
+// Close ends the waiting processes, and machines that should have been closed before.
 func (e *Engine) Close() error {
+	var errs []error
 	e.closeOnce.Do(func() {
 		e.pool.close()
+		e.spawner.refuse()
+		e.living.Range(func(m, _ any) bool {
+			errs = append(errs, m.(*machine).Close())
+			return true
+		})
 		e.spawner.close()
 	})
-	return nil
+	return errors.Join(errs...)
 }

@@ -3,10 +3,11 @@ package qemu
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sort"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -22,7 +23,7 @@ const guestInit = `#!/bin/busybox sh
 export PATH=/bin
 /bin/busybox --install -s /bin
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev; mount -t tmpfs tmp /tmp
-for m in $(cat /modules.list); do insmod /modules/$m.ko 2>/dev/null; done
+for m in $(cat /modules.list); do insmod /modules/$m; done
 ip link set lo up; ip addr add 10.0.2.15/24 dev eth0; ip link set eth0 up
 port=/dev/$(basename $(dirname $(grep -l flash.agent /sys/class/virtio-ports/*/name)))
 exec 3<>$port
@@ -57,21 +58,37 @@ func needVM(t testing.TB, why string) {
 }
 
 var testGuest = sync.OnceValues(func() ([2]string, error) { // kernel, initrd
-	root, err := kernelPackage()
+	busybox, err := os.ReadFile("/bin/busybox")
 	if err != nil {
 		return [2]string{}, err
+	}
+	return withInitrd("script", map[string][]byte{"bin/busybox": busybox, "init": []byte(guestInit)})
+})
+
+// withInitrd gives a kernel and an initrd of these programs and the modules.
+func withInitrd(name string, programs map[string][]byte) (files [2]string, err error) {
+	root, err := kernelPackage()
+	if err != nil {
+		return files, err
 	}
 	kernels, _ := filepath.Glob(filepath.Join(root, "boot/vmlinuz-*"))
 	if len(kernels) == 0 {
-		return [2]string{}, fmt.Errorf("no kernel in %s", root)
+		return files, fmt.Errorf("no kernel in %s", root)
 	}
-	initrd, err := buildInitrd(root)
+	initrd, err := buildInitrd(root, programs)
 	if err != nil {
-		return [2]string{}, err
+		return files, err
 	}
-	path := filepath.Join(os.TempDir(), fmt.Sprintf("flash-test-initrd-%d", os.Getpid()))
-	return [2]string{kernels[0], path}, os.WriteFile(path, initrd, 0o600)
-})
+	file, err := memoryFile("initrd-" + name)
+	if err != nil {
+		return files, err
+	}
+	keep = append(keep, file)
+	_, err = file.Write(initrd)
+	return [2]string{kernels[0], fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), file.Fd())}, err
+}
+
+var keep []*os.File // open until the run ends, and then gone
 
 // kernelPackage gives the folder in which Debian's cloud kernel is unpacked; the first time, it fetches it.
 func kernelPackage() (string, error) {
@@ -108,15 +125,11 @@ func kernelPackage() (string, error) {
 	return root, err
 }
 
-func buildInitrd(root string) ([]byte, error) {
-	busybox, err := os.ReadFile("/bin/busybox")
-	if err != nil {
-		return nil, err
-	}
+func buildInitrd(root string, programs map[string][]byte) ([]byte, error) {
 	found := map[string]string{}
 	filepath.Walk(filepath.Join(root, "lib/modules"), func(path string, info os.FileInfo, err error) error {
 		if err == nil && strings.HasSuffix(path, ".ko") {
-			found[strings.TrimSuffix(filepath.Base(path), ".ko")] = path
+			found[filepath.Base(path)] = path
 		}
 		return nil
 	})
@@ -126,30 +139,30 @@ func buildInitrd(root string) ([]byte, error) {
 		inode++
 		fmt.Fprintf(&out, "070701%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x", inode, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name)+1, 0)
 		out.WriteString(name + "\x00")
-		out.Write(make([]byte, (4-out.Len()%4)%4))
+		out.Write(make([]byte, -out.Len()&3))
 		out.Write(data)
-		out.Write(make([]byte, (4-out.Len()%4)%4))
+		out.Write(make([]byte, -out.Len()&3))
 	}
-	for _, dir := range []string{"bin", "dev", "modules", "proc", "sys", "tmp"} {
+	for _, dir := range []string{"bin", "dev", "modules", "newroot", "proc", "sys", "tmp"} {
 		add(dir, 0o040755, nil)
 	}
-	add("bin/busybox", 0o100755, busybox)
-	add("init", 0o100755, []byte(guestInit))
-	add("modules.list", 0o100644, []byte(strings.Join(guestModules, "\n")))
-	var names []string
-	for _, name := range guestModules {
-		if found[name] != "" { // else it is built in
-			names = append(names, name)
-		}
+	for _, name := range slices.Sorted(maps.Keys(programs)) {
+		add(name, 0o100755, programs[name])
 	}
-	sort.Strings(names)
-	for _, name := range names {
-		data, err := os.ReadFile(found[name])
+	var list strings.Builder
+	for _, name := range guestModules {
+		path := found[name+".ko"]
+		if path == "" {
+			continue // it is built in
+		}
+		data, err := os.ReadFile(path)
 		if err != nil {
 			return nil, err
 		}
 		add("modules/"+name+".ko", 0o100644, data)
+		fmt.Fprintln(&list, name+".ko")
 	}
+	add("modules.list", 0o100644, []byte(list.String()))
 	add("TRAILER!!!", 0, nil)
 	return out.Bytes(), nil
 }

@@ -62,17 +62,21 @@ type machine struct {
 	exit       vmm.Exit
 }
 
-// Pause stops the CPUs; QEMU drains and flushes the disks before it answers.
+// Pause stops the CPUs; QEMU drains and flushes the disks before it answers. Pausing what is paused is harmless.
 func (m *machine) Pause(ctx context.Context) error {
 	m.ops.Lock()
 	defer m.ops.Unlock()
-	if now := m.now(); now != running {
-		if hasEnded(m.done) {
-			return m.explain("pause", vmm.ErrGone)
-		}
-		return errors.New("pause: the machine isn't running")
+	switch {
+	case hasEnded(m.done):
+		return m.explain("pause", vmm.ErrGone)
+	case m.now() != running:
+		return nil
 	}
 	if err := m.in.qmp.call(ctx, "stop", nil, nil); err != nil {
+		if unanswered(err) {
+			// It will stop when it gets there; then it must go on, as the caller believes it does.
+			err = errors.Join(err, m.in.qmp.post("cont"))
+		}
 		return m.explain("pause", err)
 	}
 	m.mu.Lock()
@@ -81,28 +85,41 @@ func (m *machine) Pause(ctx context.Context) error {
 	return nil
 }
 
-// Resume lets the guest go on, from wherever it was.
+// Resume lets the guest go on, from wherever it was. Resuming what runs is harmless.
 func (m *machine) Resume(ctx context.Context) error {
 	m.ops.Lock()
 	defer m.ops.Unlock()
 	m.mu.Lock()
 	was, unsettled := m.phase, m.unsettled
 	m.mu.Unlock()
-	if was == running && !hasEnded(m.done) {
-		return errors.New("resume: the machine is running")
+	switch {
+	case hasEnded(m.done):
+		return m.explain("resume", vmm.ErrGone)
+	case was == running:
+		return nil
 	}
 	if unsettled {
 		if err := m.settle(ctx); err != nil {
 			return m.explain("resume", err)
 		}
 	}
-	if err := m.in.qmp.call(ctx, "cont", nil, nil); err != nil {
+	err := m.in.qmp.call(ctx, "cont", nil, nil)
+	if err != nil && !unanswered(err) {
 		return m.explain("resume", err)
 	}
+	// An unanswered command will be carried out when QEMU gets there: the guest counts as running, so that Pause works.
 	m.mu.Lock()
 	m.phase, m.cutInPause, m.state = running, false, vmm.State{}
 	m.mu.Unlock()
+	if err != nil {
+		return m.explain("resume", err)
+	}
 	return nil
+}
+
+// unanswered says whether a call ended without QEMU having said anything, and without its end.
+func unanswered(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 // goOn lets a guest go on that QEMU stopped for a disk error, unless it was paused meanwhile: then Resume does it.

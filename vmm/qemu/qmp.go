@@ -110,6 +110,20 @@ func (q *monitor) callWith(ctx context.Context, name string, arguments, out any,
 	}
 }
 
+// post sends a command whose reply nobody waits for. QEMU carries commands out in order, so it follows whatever was sent.
+func (q *monitor) post(name string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), q.deadline)
+	defer cancel()
+	q.mu.Lock()
+	q.lastID++
+	line, err := json.Marshal(command{Execute: name, ID: q.lastID})
+	q.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return q.write(ctx, append(line, '\n'), nil)
+}
+
 // write sends one line whole. A QEMU that doesn't read fills the socket, so this has the call's deadline too.
 func (q *monitor) write(ctx context.Context, line, rights []byte) error {
 	q.writing.Lock()

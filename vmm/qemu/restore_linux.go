@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"flash/memtrack"
 	"flash/vmm"
@@ -13,6 +14,7 @@ import (
 // Restore gives a paused machine that goes on from st at Resume. Everything that can be refused is refused before a process
 // is started or taken.
 func (e *Engine) Restore(ctx context.Context, s vmm.Spec, a vmm.Attach, st vmm.State) (vmm.Machine, error) {
+	began := time.Now()
 	shape, err := e.admit(ctx, s, a, st)
 	if err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
@@ -25,7 +27,8 @@ func (e *Engine) Restore(ctx context.Context, s vmm.Spec, a vmm.Attach, st vmm.S
 	prefetched, end := prefetch(ctx, base, a.WorkingSet)
 	defer end()
 	in := e.pool.take(shape)
-	if in == nil {
+	waited := in != nil
+	if !waited {
 		if in, err = e.spawn(ctx, shape, nil); err != nil {
 			base.release()
 			return nil, fmt.Errorf("restore: %w", err)
@@ -44,7 +47,8 @@ func (e *Engine) Restore(ctx context.Context, s vmm.Spec, a vmm.Attach, st vmm.S
 		return nil, fmt.Errorf("restore: %w", err)
 	}
 	m.phase = paused
-	go m.supervise()
+	e.supervise(m)
+	e.log.Debug("machine restored", "pid", in.id.PID, "took", time.Since(began), "waited", waited)
 	return m, nil
 }
 
@@ -59,6 +63,9 @@ func (e *Engine) admit(ctx context.Context, s vmm.Spec, a vmm.Attach, st vmm.Sta
 	}
 	if s.Facts != (vmm.Facts{}) && s.Facts != st.Facts {
 		return shape{}, fmt.Errorf("the machine asked for isn't the state's: %w", compareFacts(st.Facts, s.Facts))
+	}
+	if err := ctx.Err(); err != nil {
+		return shape{}, err
 	}
 	if err := checkState(st.Data); err != nil {
 		return shape{}, err

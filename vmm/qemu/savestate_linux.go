@@ -19,6 +19,9 @@ const maxStateBytes = 256 << 20
 func (m *machine) SaveState(ctx context.Context) (vmm.State, error) {
 	m.ops.Lock()
 	defer m.ops.Unlock()
+	if hasEnded(m.done) {
+		return vmm.State{}, m.explain("save state", vmm.ErrGone)
+	}
 	m.mu.Lock()
 	now, kept, cut := m.phase, m.state, m.cutInPause
 	m.mu.Unlock()

@@ -15,15 +15,16 @@ import (
 // spawner starts every child from one thread that lives until it is closed, because PR_SET_PDEATHSIG follows the thread.
 type spawner struct {
 	requests chan func()
+	refused  chan struct{} // closed: no more
 	quit     chan struct{}
 	ended    chan struct{}
 }
 
 func newSpawner() *spawner {
-	s := &spawner{requests: make(chan func()), quit: make(chan struct{}), ended: make(chan struct{})}
+	s := &spawner{requests: make(chan func()), refused: make(chan struct{}), quit: make(chan struct{}), ended: make(chan struct{})}
 	go func() {
 		defer close(s.ended)
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and with it what is left of its children
+		runtime.LockOSThread() // never unlocked: it must not be lent to others, one of whom might end it
 		for {
 			select {
 			case start := <-s.requests:
@@ -36,6 +37,10 @@ func newSpawner() *spawner {
 	return s
 }
 
+// refuse makes every later start fail; what runs goes on.
+func (s *spawner) refuse() { close(s.refused) }
+
+// close ends the thread, and with it what is left of its children. Precondition: refuse was called.
 func (s *spawner) close() {
 	close(s.quit)
 	<-s.ended
@@ -57,9 +62,12 @@ func (s *spawner) start(binary, dir string, args []string, files []*os.File) (*p
 	}
 	cmd.WaitDelay = time.Second
 	failed := make(chan error, 1)
+	if hasEnded(s.refused) {
+		return nil, errEngineClosed
+	}
 	select {
 	case s.requests <- func() { failed <- cmd.Start() }:
-	case <-s.quit:
+	case <-s.refused:
 		return nil, errEngineClosed
 	}
 	if err := <-failed; err != nil {

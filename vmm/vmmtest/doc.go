@@ -1,2 +1,0 @@
-// Package vmmtest is the conformance suite every engine passes.
-package vmmtest
