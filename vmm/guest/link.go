@@ -2,6 +2,7 @@ package guest
 
 import (
 	"io"
+	"slices"
 	"sync"
 	"time"
 )
@@ -21,7 +22,7 @@ type link struct {
 	mu      sync.Mutex // guards the rest
 	wake    sync.Cond
 	control [][]byte     // encoded frames
-	ready   []*outStream // each at most once (outStream.queued)
+	ready   []*outStream // each at most once
 	holding *frame       // to be written as the last frame
 	stopped bool
 	writing bool // a write is under way
@@ -76,13 +77,12 @@ func (l *link) take() ([]byte, *outStream) {
 			return p, nil
 		case len(l.control) > 0:
 			p := l.control[0]
-			l.control = l.control[1:]
+			l.control = append(l.control[:0], l.control[1:]...) // in place: it is short
 			l.writing = true
 			return p, nil
 		case len(l.ready) > 0:
 			s := l.ready[0]
-			l.ready = l.ready[1:]
-			s.queued = false
+			l.ready = append(l.ready[:0], l.ready[1:]...)
 			l.writing = true
 			return nil, s
 		}
@@ -102,8 +102,7 @@ func (l *link) send(f frame) {
 // queue says that a stream has something to send.
 func (l *link) queue(s *outStream) {
 	l.mu.Lock()
-	if !s.queued {
-		s.queued = true
+	if !slices.Contains(l.ready, s) { // few are
 		l.ready = append(l.ready, s)
 		l.wake.Broadcast()
 	}
@@ -137,9 +136,6 @@ func (l *link) flush(limit time.Duration) {
 // reset forgets everything queued and any hold: a new session begins.
 func (l *link) reset() {
 	l.mu.Lock()
-	for _, s := range l.ready {
-		s.queued = false
-	}
 	l.control, l.ready, l.holding, l.stopped = nil, nil, nil, false
 	l.mu.Unlock()
 }
