@@ -371,7 +371,7 @@ func TestQuiescedChannelIsNeitherReadNorWritten(t *testing.T) {
 	io.Copy(want, pattern(30<<20))
 	done := make(chan error, 1)
 	go func() { // bytes in both directions
-		_, err := c.Exec(t.Context(), ExecRequest{ID: "a", Argv: []string{"cat"}, Stdin: true}, Streams{Stdin: pattern(30 << 20), Stdout: got})
+		_, err := c.Exec(t.Context(), ExecRequest{ID: "a", Argv: []string{"cat"}, Stdin: true}, Streams{Stdin: pattern(6 << 20), Stdout: got})
 		done <- err
 	}()
 	rounds := 0
