@@ -24,6 +24,8 @@ type agent struct {
 	boot     sync.Once  // the first session's seed
 	repairs  sync.Mutex // one at a time
 	isInit   bool
+
+	collector collector
 }
 
 var _ guest.Handler = (*agent)(nil)
