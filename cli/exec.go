@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -27,6 +28,7 @@ all it has started. With --json the output is x-ndjson on stdout, as the HTTP AP
 Exit codes: the command's own; 125 when it never ran; 1 when it was lost while it ran; 2 wrong usage.`,
 		Example: "  flash exec agent-1 -- sh -c 'cd /work/project && sh run-tests.sh'\n  flash exec -t agent-1 sh",
 		Args: func(cmd *cobra.Command, args []string) error {
+			args = withoutDashes(args)
 			return exactArgs("VM", "a command")(cmd, args[:min(len(args), 2)])
 		},
 		ValidArgsFunction: a.completeOneVM,
@@ -50,12 +52,21 @@ Exit codes: the command's own; 125 when it never ran; 1 when it was lost while i
 		if checkpoint || noCheckpoint {
 			r.Checkpoint = &checkpoint
 		}
+		args = withoutDashes(args)
 		r.ID, r.Command.Argv = args[0], args[1:]
 		r.Command.Env = a.environment(env)
 		r.Command.Stdin = interactive || r.Command.TTY || !isTerminal(a.stdin)
 		return a.run(func(cmd *cobra.Command, _ []string) error { return a.exec(cmd.Context(), r) })(cmd, args)
 	}
 	return cmd
+}
+
+// withoutDashes drops the -- between VM and command, which flag parsing that ends at the VM leaves there.
+func withoutDashes(args []string) []string {
+	if len(args) > 1 && args[1] == "--" {
+		return slices.Delete(slices.Clone(args), 1, 2)
+	}
+	return args
 }
 
 // environment turns NAME into NAME=VALUE of ours; a name we haven't got is left out.
