@@ -1,14 +1,44 @@
+# flash: see README.md. Both `make demo` and `make test` install what is missing and work offline once they have run.
 GO ?= go
 export CGO_ENABLED = 0
 
-.PHONY: build agent test
+# What flash needs of Debian at run time, and what its tests use besides.
+PACKAGES := qemu-system-x86 qemu-utils e2fsprogs mmdebstrap busybox-static
+AGENT := vmm/guest/agentbin/bin/agent-amd64
+
+.PHONY: all build agent deps demo test vet cross bench test-kvm clean
+
+all: build
 
 build: agent
-	$(GO) build -o bin/flash ./cli/flash
+	$(GO) build -trimpath -o bin/flash ./cli/flash
 
 agent:
-	GOOS=linux GOARCH=amd64 $(GO) build -trimpath -ldflags '-s -w' -o vmm/guest/agentbin/bin/agent-amd64 ./vmm/guest/agent
+	GOOS=linux GOARCH=amd64 $(GO) build -trimpath -ldflags '-s -w' -o $(AGENT) ./vmm/guest/agent
 
-test: agent
+# Asks dpkg first, so that a machine that has everything needs no network and no root.
+deps:
+	@missing=; for p in $(PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
+	if [ -n "$$missing" ]; then echo "installing$$missing"; apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; fi
+
+demo: deps build
+	@bin/flash demo run 21
+
+vet: agent
 	$(GO) vet ./...
-	$(GO) test ./...
+
+# Every other platform must at least build and vet.
+cross:
+	GOOS=darwin GOARCH=arm64 $(GO) vet ./...
+	GOOS=windows GOARCH=amd64 $(GO) vet ./...
+	GOOS=linux GOARCH=arm64 $(GO) vet ./...
+
+# Packages run one after another: guests under emulation are hungry, and two at once is what two cores bear.
+test: deps build vet cross
+	FLASH_REQUIRE=vm $(GO) test -p 1 -timeout 20m ./...
+
+bench: deps build
+	bin/flash bench
+
+clean:
+	rm -rf bin vmm/guest/agentbin/bin/agent-*

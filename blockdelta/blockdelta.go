@@ -1,12 +1,28 @@
 // Package blockdelta is a writable disk over a read-only base, whose changed blocks can be cut at an instant.
 //
 // Terms: a block is 4 KiB of a disk. A cut freezes the blocks written since the last one; they keep serving reads while
-// a new top takes writes. A delta is what was cut; it ends in exactly one of Commit and Rollback.
+// a new top takes writes. A delta is what was cut; it ends in exactly one of Commit and Rollback. A place is where a
+// written block's bytes lie: a slot of the scratch file, or nowhere when they are zero.
+//
+// What a read finds, from above:
+//
+//	top      written since the last cut            the only layer that changes
+//	frozen   cut, its delta still open             never changes
+//	base     everything else                       replaced by Commit, which drops frozen in the same instant
+//
+// A slot of the scratch file is overwritten in place while its block is in the top, and is never written once frozen.
+// A block that leaves the layers gives its slot back only after every request that may have looked it up has ended
+// (era.go), so no request reads another block's bytes.
+//
+// Requests that overlap in time and place take effect in some order, byte by byte, as on a real disk. Requests that
+// touch different bytes of one block never undo each other, although a block is what is stored.
+//
+// Lock order: Overlay.mu, then scratch.mu. Neither is held across a read or a write of the base or the scratch file.
 package blockdelta
 
 import (
 	"context"
-	"iter"
+	"errors"
 )
 
 // BlockBytes is the block size.
@@ -19,39 +35,14 @@ type Base interface {
 	Slots() uint64
 }
 
-// Overlay is a writable disk of base.Slots() blocks. Safe for concurrent use.
-// Written blocks live in an unlinked file in a folder the caller names, so a guest may write more than fits in memory.
-type Overlay struct{}
-
-// New makes an overlay; scratch is a folder on a disk with room for what the guest writes between two commits.
-func New(base Base, scratch string) (*Overlay, error) { panic("contract") }
-
-func (o *Overlay) Bytes() uint64 { panic("contract") }
-
-// ReadAt, WriteAt, Zero take any offset and length inside the disk.
-func (o *Overlay) ReadAt(ctx context.Context, p []byte, off int64) error  { panic("contract") }
-func (o *Overlay) WriteAt(ctx context.Context, p []byte, off int64) error { panic("contract") }
-
-// Zero makes a range read as zeros; whole blocks cost no space. Trim and write-zeroes both end here.
-func (o *Overlay) Zero(ctx context.Context, off, n int64) error { panic("contract") }
-
-// Cut freezes what was written since the last cut. Preconditions: no delta is open; no request is in flight.
-func (o *Overlay) Cut(ctx context.Context) (*Delta, error) { panic("contract") }
-
-// Close frees the scratch space. Open deltas become unreadable.
-func (o *Overlay) Close() error { panic("contract") }
-
-// Delta is the blocks changed at one cut. It satisfies store.Changes.
-type Delta struct{}
-
-func (d *Delta) Slots() iter.Seq[uint64] { panic("contract") }
-func (d *Delta) Len() int                { panic("contract") }
-func (d *Delta) ReadSlot(ctx context.Context, slot uint64, dst []byte) error {
-	panic("contract")
-}
-
-// Commit says that newBase holds these blocks: they are read from there from now on and their scratch space is freed.
-func (d *Delta) Commit(newBase Base) {}
-
-// Rollback puts the blocks back under what was written since: the next Cut reports them too.
-func (d *Delta) Rollback() {}
+// Kinds of failure a caller acts on.
+var (
+	// ErrRange: the request reaches beyond the disk. Nothing was done.
+	ErrRange = errors.New("outside the disk")
+	// ErrOpen: the last cut's delta has been neither committed nor rolled back.
+	ErrOpen = errors.New("a delta is open")
+	// ErrEnded: the delta was committed or rolled back; its blocks can't be read through it any more.
+	ErrEnded = errors.New("the delta has ended")
+	// ErrClosed: the overlay was closed.
+	ErrClosed = errors.New("the overlay is closed")
+)

@@ -37,7 +37,7 @@ func TestDemoScriptsDoWhatTheStorySays(t *testing.T) {
 	}
 	run := func(script string) (string, int) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // also for the clean-up, when t.Context has ended
 		defer cancel()
 		out := filepath.Join(t.TempDir(), "out") // a file: the session must not hold us up
 		f, err := os.Create(out)

@@ -39,7 +39,7 @@ timeout 20 sh -c 'echo what > ask; cat answer'`
 	scriptMistake = `cd /work/project; cd bulid 2>/dev/null; rm -rf ./*; kill "$(cat /work/session.pid)"`
 	scriptNotes   = `echo 'build folder tidied' >> /work/notes; cat /work/notes`
 
-	scriptSum = `cd /work/project && cksum price.sh`
+	scriptSum = `cd /work/project && md5sum price.sh`
 
 	fixTruncates = `cd /work/project && sed -i 's|q \* c - p / 100|q * c * (100 - p) / 100|' price.sh`
 	fixRounds    = `cd /work/project && sed -i 's|q \* c - p / 100|q * c * (100 - p) / 100 + 0.5|' price.sh`

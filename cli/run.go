@@ -35,7 +35,6 @@ Exit codes: 0 running, 1 refused or failed, 2 wrong usage.`,
 	f.StringVar(&r.ID, "id", "", "the VM's name")
 	f.IntVar(&r.VCPUs, "vcpus", 0, "CPUs (default: the bundle's)")
 	f.IntVar(&r.MemMiB, "mem-mib", 0, "memory in MiB (default: the bundle's)")
-	f.IntVar(&r.DiskMiB, "disk-mib", 0, "size of the root disk in MiB (default: the bundle's)")
 	f.BoolVar(&r.Checkpoints, "checkpoints", false, "take a checkpoint before every exec")
 	f.StringArrayVarP(&published, "publish", "p", nil, "publish a guest's TCP port at the host's loopback, HOST:GUEST, or GUEST for any free one; repeatable")
 	f.BoolVarP(&detach, "detach", "d", false, "return when the VM is up, without its console")

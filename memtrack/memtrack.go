@@ -4,16 +4,41 @@
 // its holes). A cut is the instant at which a set of changed pages is taken; what it gives is a Delta.
 // Absent means that the page's bytes are still only in the Source. Absent is never zero (I7).
 //
-// Lock order and lifetimes: a Tracker and a Pager belong to one machine and end before its process is reaped.
+// A tracker owes the pages that a failed or rolled-back cut had taken; its Ledger remembers them until a cut succeeds.
+//
+// Invariants
+//
+//   - At most one delta is open per tracker (I5): a second Cut while one is open is ErrDeltaOpen and takes nothing.
+//   - A page written is reported by the next Cut, or that Cut fails and the one after reports it. Reporting too much is
+//     allowed, reporting too little never; what can't be known counts as changed (I7).
+//   - Guest memory is read by Memory.View only, never by a plain load (I6).
+//   - A cut copies the changed pages once and hashes nothing, except where comparing hashes is the only way to know (I8).
+//
+// The pages of a Delta lie in an arena outside the garbage-collected heap; arenas are touched in advance and reused, so
+// that inside the pause a copy costs only the copy.
+//
+// Lock order: Tracker → Ledger → Delta → arena cache. None is held while waiting for a Source.
+// Lifetimes: a Tracker and a Pager belong to one machine and end before its process is reaped. A Delta may outlive its
+// Tracker; its pages stay readable until it ends.
 package memtrack
 
 import (
 	"context"
-	"iter"
+	"errors"
 )
 
 // PageBytes is the page size.
 const PageBytes = 4096
+
+// Kinds of failure a caller acts on.
+var (
+	// ErrDeltaOpen: the delta of the last cut has neither been committed nor rolled back (I5).
+	ErrDeltaOpen = errors.New("a delta is still open")
+	// ErrEnded: the delta, tracker or memory was used after its end.
+	ErrEnded = errors.New("used after its end")
+	// ErrUnsupported: this operating system or kernel can't do it.
+	ErrUnsupported = errors.New("not supported here")
+)
 
 // Source is where absent pages come from; *store.Image is one.
 type Source interface {
@@ -46,22 +71,3 @@ type Tracker interface {
 	// Name says which way it works: "pagemap-scan", "soft-dirty", "hash-compare".
 	Name() string
 }
-
-// Delta is the pages changed at one cut, copied, unchanging while the machine runs on. It satisfies store.Changes.
-// It ends in exactly one of Commit and Rollback; ending it again is a no-op.
-type Delta struct{}
-
-// Slots yields the changed pages in ascending order.
-func (d *Delta) Slots() iter.Seq[uint64] { panic("contract") }
-
-// Len is the number of changed pages.
-func (d *Delta) Len() int { panic("contract") }
-
-// ReadSlot copies one changed page.
-func (d *Delta) ReadSlot(ctx context.Context, slot uint64, dst []byte) error { panic("contract") }
-
-// Commit forgets the delta: its pages are safe elsewhere.
-func (d *Delta) Commit() {}
-
-// Rollback makes the next Cut report these pages again, with what they hold then.
-func (d *Delta) Rollback() {}

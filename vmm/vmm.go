@@ -139,6 +139,8 @@ var (
 	ErrUnsupported  = errors.New("not supported here")
 	ErrIncompatible = errors.New("the state was taken on another kind of machine")
 	ErrGone         = errors.New("the machine has ended")
+	// ErrUnsettled: a device wrote to memory after the cut. The state is of no use; the same can be tried again.
+	ErrUnsettled = errors.New("memory changed after the cut")
 )
 
 // BootDeadline bounds the time from Resume of a booted machine to its agent's first answer under emulation.

@@ -203,9 +203,9 @@ var calls = map[string]struct {
 	result any
 	call   func(ctx context.Context, a host.API) (any, error)
 }{
-	"Create": {host.CreateRequest{RequestID: "r1", ID: "a", Bundle: "b", VCPUs: 2, MemMiB: 3, Checkpoints: true, Ports: aVM.Ports, DiskMiB: 4}, aVM,
+	"Create": {host.CreateRequest{RequestID: "r1", ID: "a", Bundle: "b", VCPUs: 2, MemMiB: 3, Checkpoints: true, Ports: aVM.Ports}, aVM,
 		func(ctx context.Context, a host.API) (any, error) {
-			return a.Create(ctx, host.CreateRequest{RequestID: "r1", ID: "a", Bundle: "b", VCPUs: 2, MemMiB: 3, Checkpoints: true, Ports: aVM.Ports, DiskMiB: 4})
+			return a.Create(ctx, host.CreateRequest{RequestID: "r1", ID: "a", Bundle: "b", VCPUs: 2, MemMiB: 3, Checkpoints: true, Ports: aVM.Ports})
 		}},
 	"Fork": {host.ForkRequest{RequestID: "r1", From: "a", Checkpoint: ptr(0), Count: 2, IDs: []string{"x", "y"}, Ports: aVM.Ports}, []host.VM{aVM, aVM},
 		func(ctx context.Context, a host.API) (any, error) {

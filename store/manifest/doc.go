@@ -1,2 +1,64 @@
-// Package manifest encodes and decodes snapshots: image trees with structural sharing, and metadata.
+// Package manifest encodes and decodes snapshots: image trees with structural sharing, and snapshot records.
+//
+// Terms: a slot is 4 KiB of an image. An entry says what a slot, or a whole subtree, holds: zero, one 8-byte pattern
+// over and over (same-filled), or a chunk. A node is a run of entries; a leaf (level 0) has one entry a slot, an inner
+// node (level ≥ 1) one entry a child. The shape depends only on the number of slots: a leaf has 128 entries, an inner
+// node 256, the tree is as low as it can be, and entries past the image's end are zero.
+// A full node lists all its entries. A patch names a full node, its base, and the entries that differ from it.
+//
+// Invariants
+//
+//   - A node's or record's name is the hash of its canonical part. Location hints follow it, in the annotation, which the
+//     name does not cover: moving chunks changes no names. An absent annotation means "no hints".
+//   - The canonical part delimits itself and is never SlotBytes long, so nothing a guest writes to a page can pass for
+//     a node, nor a node for a page.
+//   - A subtree of zeros is a zero entry, never a node: one content has one full encoding.
+//   - The base of a patch is a full node of the same level, so reading any node takes at most two reads.
+//
+// All numbers are little-endian. Decoding bounds every count before it is used and refuses what is unsorted, repeated,
+// left over, of another version, or not the one way to say it.
+//
+// # Full node, canonical part
+//
+//	0  u8      'N'
+//	1  u8      version, 1
+//	2  u8      form, 1: full
+//	3  u8      level, 0 to 4
+//	4  E/4 B   tags, two bits an entry, the first in the lowest bits; E = 128 (level 0) or 256
+//	           0 zero · 1 same-filled (level 0 only) · 2 chunk
+//	…          for each entry that isn't zero: 8 B pattern (never all zero), or 32 B hash
+//	…  u8      0, only if the part would else be SlotBytes long
+//
+// # Patch, canonical part
+//
+//	0  u8      'N'
+//	1  u8      version, 1
+//	2  u8      form, 2: patch
+//	3  u8      level
+//	4  32 B    hash of the base
+//	36 u16     number of entries, 1 to E
+//	38         for each, indices ascending: u8 index, u8 tag, then 0, 8 or 32 B
+//	…  u8      0, only if the part would else be SlotBytes long
+//
+// # Snapshot record, canonical part
+//
+//	0  u8      'S'
+//	1  u8      version, 1
+//	2  u8      kind, 1: bundle, 2: checkpoint
+//	3  u8      0
+//	4  32 B    hash of the parent's record; zero: none
+//	36 i64     created, nanoseconds since 1970 UTC
+//	44 u16     number of facts; for each, keys ascending: u8 length, key, u16 length, value
+//	…  u16     number of images; for each, names ascending: u8 length, name, u64 bytes, 32 B hash of the root (zero: all zeros)
+//	…  u8      0, only if the part would else be SlotBytes long
+//
+// # Annotation
+//
+//	0  u8      version, 1
+//	1  u16     number of packs P
+//	3  16 B·P  pack ids, all different
+//	…          for each named chunk in order (a patch's base first; of a record the roots that aren't zero):
+//	           uvarint place: 0 unknown · 1 right behind the last known one · 2+i in pack i
+//	           uvarint offset, if place ≥ 2
+//	           uvarint bytes, if place ≥ 1
 package manifest

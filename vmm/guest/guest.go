@@ -1,28 +1,42 @@
 // Package guest is the host's side of the conversation with the agent inside a guest, and the protocol both speak.
 //
-// Terms: a session lasts from one HELLO to the next; each has a generation, greater than any before it. Frames of an
-// older generation are dropped by both sides. An exec is a command in the guest, named by the host, with a cgroup of its
-// own; its output is numbered by bytes so that it can be attached to again.
+// # Terms
+//
+// A session lasts from one HELLO to the next; each has a generation, greater than any before it. Frames of another
+// generation are dropped by both sides. An exec is a command in the guest, named by the host, with a cgroup of its
+// own; its output is numbered by bytes so that it can be attached to again. A stream is one direction of bytes belonging
+// to a request. The channel is whatever carries bytes between the two: a virtio serial port, or a pipe in tests.
+//
+// # What the channel does to us
+//
+// A guest is saved and restored at any byte. So half a frame may sit in the guest's decoder while a new host begins to
+// speak, answers to questions of a former life may still arrive, and a successful write proves nothing. Therefore: frames
+// can be found again in any stream of bytes (frame.go), a session begins only with an acknowledged HELLO, and a host
+// that is about to save the guest first brings the channel to rest (Quiesce).
+//
+// # Both ends
+//
+// Client is the host's end. Server is the other one: it holds sessions, streams and the table of execs, and leaves what
+// they mean to a Handler. The agent gives it one made of processes and cgroups, the fake engine one made of Go functions.
+//
+// # Invariants
+//
+//   - A frame's body never holds the marker: bytes of streams are cut inside it, JSON can't contain it.
+//   - Neither reading goroutine ever waits for a consumer, nor for a write: credit bounds what may arrive.
+//   - Between HELD and RELEASE neither side writes, and the host doesn't read.
+//   - Output of an exec arrives whole and in order, or the caller gets ErrOutputLost.
+//
+// # Lock order
+//
+// Server.mu → execution.mu → outStream.mu, inStream.mu → link.mu. link.mu is never held over a write.
 package guest
 
 import (
-	"context"
-	"io"
-	"net"
 	"time"
 )
 
 // Protocol is the version both sides say in HELLO; another one is refused with a clear error.
 const Protocol = 1
-
-// Client talks to one guest. Safe for concurrent use.
-type Client struct{}
-
-// Connect sends HELLO with the generation until the agent acknowledges it, within ctx.
-// The client owns conn from now on and closes it with Close.
-func Connect(ctx context.Context, conn net.Conn, generation uint64) (*Client, Info, error) {
-	panic("contract")
-}
 
 // Info is what the agent says of itself.
 type Info struct {
@@ -31,23 +45,10 @@ type Info struct {
 	BootID   string `json:"boot_id"`
 }
 
-// Close ends the session and unblocks every call with ErrClosed. Execs in the guest go on.
-func (c *Client) Close() error { panic("contract") }
-
-// Quiesce waits until the channel is at rest and keeps it so – nothing is read or written – until the returned
-// function is called. Output of running execs waits in the guest meanwhile.
-func (c *Client) Quiesce(ctx context.Context) (release func(), err error) { panic("contract") }
-
-// Freeze stops the workload: every exec's processes. The agent thaws by itself after limit, should the host die.
-func (c *Client) Freeze(ctx context.Context, limit time.Duration) error { panic("contract") }
-
-// Thaw lets the workload go on.
-func (c *Client) Thaw(ctx context.Context) error { panic("contract") }
-
 // Repair is what must be put right after a restore, before the workload runs again.
 type Repair struct {
 	Now        time.Time `json:"now"`        // wall clock to set; zero: leave. Sent as late as possible
-	Seed       []byte    `json:"seed"`       // 64 bytes for the kernel's generator
+	Seed       []byte    `json:"seed"`       // 64 bytes for the kernel's generator; required with Generation
 	Generation string    `json:"generation"` // written to /run/flash/generation
 	Hostname   string    `json:"hostname"`   // "": leave
 	MAC        string    `json:"mac"`        // "": leave
@@ -55,51 +56,36 @@ type Repair struct {
 	Thaw       bool      `json:"thaw"`       // thaw when all has succeeded
 }
 
-// Repair does all or fails; on failure the workload stays frozen.
-func (c *Client) Repair(ctx context.Context, r Repair) error { panic("contract") }
-
 // ExecRequest is a command to run.
 type ExecRequest struct {
 	ID      string        `json:"id"` // chosen by the host, unique per VM; starting the same id twice starts once
 	Argv    []string      `json:"argv"`
-	Env     []string      `json:"env"`  // added to the guest's default environment
-	Cwd     string        `json:"cwd"`  // "": the user's home, or /
-	User    string        `json:"user"` // name or uid[:gid]; "": root
-	TTY     bool          `json:"tty"`
-	Rows    uint16        `json:"rows"`
-	Cols    uint16        `json:"cols"`
-	Stdin   bool          `json:"stdin"`   // false: /dev/null
-	Timeout time.Duration `json:"timeout"` // 0: none; then the whole cgroup is killed
-	Thaw    bool          `json:"thaw"`    // thaw the workload first: saves a round trip after a checkpoint
-}
+	Env     []string      `json:"env,omitempty"`  // added to the guest's default environment
+	Cwd     string        `json:"cwd,omitempty"`  // "": the user's home, or /
+	User    string        `json:"user,omitempty"` // name or uid[:gid]; "": root
+	TTY     bool          `json:"tty,omitempty"`
+	Rows    uint16        `json:"rows,omitempty"`
+	Cols    uint16        `json:"cols,omitempty"`
+	Stdin   bool          `json:"stdin,omitempty"`   // false: /dev/null
+	Timeout time.Duration `json:"timeout,omitempty"` // 0: none; then the whole cgroup is killed
+	Thaw    bool          `json:"thaw,omitempty"`    // thaw the workload first: saves a round trip after a checkpoint
 
-// Streams are the caller's ends of a command. Nil writers discard; a nil Stdin is empty.
-type Streams struct {
-	Stdin          io.Reader
-	Stdout, Stderr io.Writer
-	Resize         <-chan WindowSize // with TTY
-	Signals        <-chan string     // "INT", "TERM", …: sent to the command's process group
+	// KeepOnCancel leaves the command running when the caller's context is cancelled or its writers fail; else its whole
+	// cgroup is killed. It doesn't travel.
+	KeepOnCancel bool `json:"-"`
 }
 
 // WindowSize is a terminal's, in characters.
-type WindowSize struct{ Rows, Cols uint16 }
+type WindowSize struct {
+	Rows uint16 `json:"rows"`
+	Cols uint16 `json:"cols"`
+}
 
 // ExitStatus is how a command ended.
 type ExitStatus struct {
 	Code     int    `json:"code"`   // 128+signal when killed by one
 	Signal   string `json:"signal"` // "" or "KILL", …
 	TimedOut bool   `json:"timed_out"`
-}
-
-// Exec starts a command, or attaches to it when the id is running or has ended not long ago, and copies until its own
-// process has ended and its output has arrived. A cancelled ctx kills the command's cgroup when killOnCancel.
-func (c *Client) Exec(ctx context.Context, r ExecRequest, s Streams) (ExitStatus, error) {
-	panic("contract")
-}
-
-// AttachExec goes on with the output of a running or recently ended exec from what the agent still has.
-func (c *Client) AttachExec(ctx context.Context, id string, s Streams) (ExitStatus, error) {
-	panic("contract")
 }
 
 // ExecInfo is one exec the agent knows.
@@ -109,21 +95,3 @@ type ExecInfo struct {
 	Running bool        `json:"running"`
 	Exit    *ExitStatus `json:"exit,omitempty"`
 }
-
-// Execs lists what the agent knows, oldest first.
-func (c *Client) Execs(ctx context.Context) ([]ExecInfo, error) { panic("contract") }
-
-// Kill kills an exec's whole cgroup.
-func (c *Client) Kill(ctx context.Context, id string) error { panic("contract") }
-
-// CopyIn unpacks a tar stream below dir in the guest, with owners, modes, times, links and xattrs. Paths can't leave dir.
-func (c *Client) CopyIn(ctx context.Context, dir string, tar io.Reader) error { panic("contract") }
-
-// CopyOut packs a file or folder of the guest as a tar stream, named relative to its parent.
-func (c *Client) CopyOut(ctx context.Context, path string, tar io.Writer) error { panic("contract") }
-
-// SyncFS flushes the guest's file systems.
-func (c *Client) SyncFS(ctx context.Context) error { panic("contract") }
-
-// Shutdown asks the guest to power off.
-func (c *Client) Shutdown(ctx context.Context) error { panic("contract") }

@@ -94,7 +94,6 @@ type CreateRequest struct {
 	MemMiB      int        `json:"mem_mib"` // 0: the bundle's default, 512
 	Checkpoints bool       `json:"checkpoints"`
 	Ports       []vmm.Port `json:"ports"`
-	DiskMiB     int        `json:"disk_mib,omitempty"` // 0: the bundle's
 }
 
 // ForkRequest makes Count new VMs from a checkpoint.

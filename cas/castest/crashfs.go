@@ -1,0 +1,477 @@
+package castest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+
+	"flash/cas/local"
+)
+
+// ErrPowerCut is what every operation of a CrashFS answers after the cut.
+var ErrPowerCut = errors.New("the power is cut")
+
+// CrashFS is a file system in memory that keeps what a disk would keep when its power is cut.
+//
+// What Sync of a file has not covered may be there afterwards, or not, or in part, each write for itself. What SyncDir
+// has not covered of a folder's creations, renames and removals may be there up to any point. What was covered is there.
+//
+// An operation is anything that changes or syncs; CutAt counts them. Reads are free.
+type CrashFS struct {
+	mu       sync.Mutex // guards the rest, the nodes too
+	dirs     map[string]*crashDir
+	locked   map[string]bool
+	rng      *rand.Rand
+	ops      int
+	cutAt    int // 0: never
+	cut      bool
+	failAt   int // 0: never
+	failOp   string
+	failWith error
+	room     int64 // bytes that may still be written; negative: no limit
+}
+
+// crashDir is a folder: what it shows, and what the disk is sure to have.
+type crashDir struct {
+	shown   map[string]*crashNode
+	durable map[string]*crashNode
+	changes []dirChange // since the last SyncDir, oldest first
+}
+
+// dirChange removes a name, if node is nil, or gives it to node.
+type dirChange []struct {
+	name string
+	node *crashNode
+}
+
+func (c dirChange) apply(names map[string]*crashNode) {
+	for _, one := range c {
+		if one.node == nil {
+			delete(names, one.name)
+		} else {
+			names[one.name] = one.node
+		}
+	}
+}
+
+// crashNode is a file.
+type crashNode struct {
+	shown   []byte
+	durable []byte
+	writes  []crashWrite // since the last Sync, oldest first
+}
+
+// crashWrite is a write, or, without bytes, a truncation to offset.
+type crashWrite struct {
+	offset int64
+	bytes  []byte
+}
+
+var _ local.FS = (*CrashFS)(nil)
+
+// NewCrashFS gives an empty file system. The seed decides what is left of what was not synced.
+func NewCrashFS(seed uint64) *CrashFS {
+	return &CrashFS{dirs: map[string]*crashDir{}, locked: map[string]bool{}, rng: rand.New(rand.NewPCG(seed, 1)), room: -1}
+}
+
+// CutAt cuts the power at the nth operation from now (1: the next): it has no effect, or, a write, perhaps part of it.
+func (c *CrashFS) CutAt(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cutAt = c.ops + n
+}
+
+// FailAt makes the nth operation from now fail once with err and no effect. op is "write", "sync", "rename", "create",
+// "remove", "truncate", "syncdir", or empty for any; only those are counted.
+func (c *CrashFS) FailAt(n int, op string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failAt, c.failOp, c.failWith = n, op, err
+}
+
+// SetRoom limits the bytes that may still be written; negative takes the limit back.
+func (c *CrashFS) SetRoom(bytes int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.room = bytes
+}
+
+// Ops is the number of operations so far.
+func (c *CrashFS) Ops() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ops
+}
+
+// HasCut tells whether the power is cut.
+func (c *CrashFS) HasCut() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cut
+}
+
+// AfterCrash gives the file system as it is found when the power is back. It may be called at any time: the old one is
+// cut then.
+func (c *CrashFS) AfterCrash() *CrashFS {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cut = true
+	after := NewCrashFS(c.rng.Uint64())
+	for _, name := range sortedKeys(c.dirs) {
+		dir := c.dirs[name]
+		names := cloneNames(dir.durable)
+		for _, change := range dir.changes[:c.rng.IntN(len(dir.changes)+1)] {
+			change.apply(names)
+		}
+		for _, file := range sortedKeys(names) {
+			left := c.remains(names[file])
+			names[file] = &crashNode{shown: left, durable: slices.Clone(left)}
+		}
+		after.dirs[name] = &crashDir{shown: names, durable: cloneNames(names)}
+	}
+	return after
+}
+
+// remains gives what a disk has of a file: all that was synced, and of each later write all, nothing or a part.
+func (c *CrashFS) remains(n *crashNode) []byte {
+	left := slices.Clone(n.durable)
+	for _, w := range n.writes {
+		switch c.rng.IntN(3) {
+		case 0:
+			left = w.apply(left)
+		case 1:
+			if w.bytes != nil {
+				left = crashWrite{w.offset, w.bytes[:c.rng.IntN(len(w.bytes)+1)]}.apply(left)
+			}
+		}
+	}
+	return left
+}
+
+func (w crashWrite) apply(p []byte) []byte {
+	if w.bytes == nil { // truncation
+		return grow(p, w.offset)[:w.offset]
+	}
+	p = grow(p, w.offset+int64(len(w.bytes)))
+	copy(p[w.offset:], w.bytes)
+	return p
+}
+
+func grow(p []byte, size int64) []byte {
+	if int64(len(p)) < size {
+		p = append(p, make([]byte, size-int64(len(p)))...)
+	}
+	return p
+}
+
+// FlipBit damages a file where it lies.
+func (c *CrashFS) FlipBit(name string, offset int64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, n, err := c.lookup(name)
+	if err != nil {
+		return err
+	}
+	n.shown[offset] ^= 1
+	if offset < int64(len(n.durable)) {
+		n.durable[offset] ^= 1
+	}
+	return nil
+}
+
+// operate counts an operation and gives the error it shall end with. mu is held.
+func (c *CrashFS) operate(op string) error {
+	if c.cut {
+		return ErrPowerCut
+	}
+	c.ops++
+	if c.ops == c.cutAt {
+		c.cut = true
+		return ErrPowerCut
+	}
+	if c.failAt > 0 && (c.failOp == "" || c.failOp == op) {
+		if c.failAt--; c.failAt == 0 {
+			return c.failWith
+		}
+	}
+	return nil
+}
+
+func (c *CrashFS) dir(name string) (*crashDir, error) {
+	d, ok := c.dirs[filepath.Clean(name)]
+	if !ok {
+		return nil, fmt.Errorf("%s: %w", name, fs.ErrNotExist)
+	}
+	return d, nil
+}
+
+func (c *CrashFS) lookup(name string) (*crashDir, *crashNode, error) {
+	d, err := c.dir(filepath.Dir(name))
+	if err != nil {
+		return nil, nil, err
+	}
+	n, ok := d.shown[filepath.Base(name)]
+	if !ok {
+		return d, nil, fmt.Errorf("%s: %w", name, fs.ErrNotExist)
+	}
+	return d, n, nil
+}
+
+func (d *crashDir) change(c dirChange) {
+	c.apply(d.shown)
+	d.changes = append(d.changes, c)
+}
+
+// MkdirAll makes folders that survive at once.
+func (c *CrashFS) MkdirAll(dir string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cut {
+		return ErrPowerCut
+	}
+	if dir = filepath.Clean(dir); c.dirs[dir] == nil {
+		c.dirs[dir] = &crashDir{shown: map[string]*crashNode{}, durable: map[string]*crashNode{}}
+	}
+	return nil
+}
+
+func (c *CrashFS) Create(name string) (local.File, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.operate("create"); err != nil {
+		return nil, err
+	}
+	d, n, err := c.lookup(name)
+	if d == nil {
+		return nil, err
+	}
+	if n != nil {
+		return nil, fmt.Errorf("%s: %w", name, fs.ErrExist)
+	}
+	n = &crashNode{}
+	d.change(dirChange{{filepath.Base(name), n}})
+	return &crashFile{c: c, n: n, writable: true}, nil
+}
+
+func (c *CrashFS) Open(name string) (local.File, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cut {
+		return nil, ErrPowerCut
+	}
+	_, n, err := c.lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	return &crashFile{c: c, n: n}, nil
+}
+
+func (c *CrashFS) Rename(from, to string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.operate("rename"); err != nil {
+		return err
+	}
+	d, n, err := c.lookup(from)
+	if err != nil {
+		return err
+	}
+	if filepath.Dir(from) != filepath.Dir(to) {
+		return fmt.Errorf("rename %s to %s: between folders", from, to)
+	}
+	d.change(dirChange{{filepath.Base(from), nil}, {filepath.Base(to), n}})
+	return nil
+}
+
+func (c *CrashFS) Remove(name string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.operate("remove"); err != nil {
+		return err
+	}
+	d, _, err := c.lookup(name)
+	if err != nil {
+		return err
+	}
+	d.change(dirChange{{filepath.Base(name), nil}})
+	return nil
+}
+
+func (c *CrashFS) List(dir string) ([]local.FileInfo, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cut {
+		return nil, ErrPowerCut
+	}
+	d, err := c.dir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var infos []local.FileInfo
+	for _, name := range sortedKeys(d.shown) {
+		infos = append(infos, local.FileInfo{Name: name, Bytes: int64(len(d.shown[name].shown))})
+	}
+	return infos, nil
+}
+
+func (c *CrashFS) SyncDir(dir string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.operate("syncdir"); err != nil {
+		return err
+	}
+	d, err := c.dir(dir)
+	if err != nil {
+		return err
+	}
+	d.durable, d.changes = cloneNames(d.shown), nil
+	return nil
+}
+
+func (c *CrashFS) Lock(name string) (io.Closer, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.locked[name] {
+		return nil, fmt.Errorf("%s: %w", name, local.ErrLocked)
+	}
+	c.locked[name] = true
+	return unlocker(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.locked, name)
+	}), nil
+}
+
+type unlocker func()
+
+func (u unlocker) Close() error { u(); return nil }
+
+func (c *CrashFS) FreeBytes(string) (int64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.room < 0 {
+		return 1 << 40, nil
+	}
+	return c.room, nil
+}
+
+// crashFile is an open crashNode.
+type crashFile struct {
+	c        *CrashFS
+	n        *crashNode
+	writable bool
+	closed   bool
+}
+
+func (f *crashFile) ReadAt(p []byte, offset int64) (int, error) {
+	f.c.mu.Lock()
+	defer f.c.mu.Unlock()
+	switch {
+	case f.c.cut:
+		return 0, ErrPowerCut
+	case f.closed:
+		return 0, fs.ErrClosed
+	case offset >= int64(len(f.n.shown)):
+		return 0, io.EOF
+	}
+	n := copy(p, f.n.shown[offset:])
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+func (f *crashFile) WriteAt(p []byte, offset int64) (int, error) {
+	c := f.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f.closed || !f.writable {
+		return 0, fs.ErrInvalid
+	}
+	wasCut := c.cut
+	err := c.operate("write")
+	n := len(p)
+	switch {
+	case c.cut && !wasCut:
+		n = c.rng.IntN(len(p) + 1) // what the device had taken by then
+	case err != nil:
+		return 0, err
+	case c.room >= 0 && int64(n) > c.room:
+		n, err = int(c.room), syscall.ENOSPC
+	}
+	w := crashWrite{offset, slices.Clone(p[:n])}
+	if n > 0 {
+		f.n.shown = w.apply(f.n.shown)
+		f.n.writes = append(f.n.writes, w)
+	}
+	if c.room >= 0 {
+		c.room -= int64(n)
+	}
+	return n, err
+}
+
+func (f *crashFile) Truncate(size int64) error {
+	f.c.mu.Lock()
+	defer f.c.mu.Unlock()
+	if err := f.c.operate("truncate"); err != nil {
+		return err
+	}
+	w := crashWrite{offset: size}
+	f.n.shown = w.apply(f.n.shown)
+	f.n.writes = append(f.n.writes, w)
+	return nil
+}
+
+// Sync makes the file durable. When it is made to fail, what wasn't durable is lost to the disk, though it is still
+// shown, and a later Sync says nothing of it: so does Linux.
+func (f *crashFile) Sync() error {
+	f.c.mu.Lock()
+	defer f.c.mu.Unlock()
+	if err := f.c.operate("sync"); err != nil {
+		if !f.c.cut {
+			f.n.writes = nil
+		}
+		return err
+	}
+	for _, w := range f.n.writes {
+		f.n.durable = w.apply(f.n.durable)
+	}
+	f.n.writes = nil
+	return nil
+}
+
+func (f *crashFile) Size() (int64, error) {
+	f.c.mu.Lock()
+	defer f.c.mu.Unlock()
+	return int64(len(f.n.shown)), nil
+}
+
+func (f *crashFile) Close() error {
+	f.c.mu.Lock()
+	defer f.c.mu.Unlock()
+	f.closed = true
+	return nil
+}
+
+func cloneNames(m map[string]*crashNode) map[string]*crashNode {
+	n := make(map[string]*crashNode, len(m))
+	for k, v := range m {
+		n[k] = v
+	}
+	return n
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"flash/bench"
+	"flash/vmm/host"
+)
+
+func (a *app) benchCmd() *cobra.Command {
+	var bundle string
+	var memMiB, runs int
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "measure checkpoints, rewinds and forks on real guests, beside plain QEMU",
+		Long: `bench measures on guests of its own, in a home of its own that is removed afterwards, and touches nothing else: the pause
+of a checkpoint, exec with its checkpoint, rewind, fork, hashing and storing; and savevm and loadvm of plain QEMU with the
+same guest in the same run. Let nothing else run meanwhile.
+
+Exit codes: 0 measured, 1 something failed, 2 wrong usage.`,
+		Args: cobra.NoArgs,
+		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
+			report, err := a.bench(cmd.Context(), bundle, memMiB, runs)
+			if err != nil {
+				return err
+			}
+			return a.show(report, func() string {
+				var b strings.Builder
+				report.Print(&b)
+				return b.String()
+			})
+		}),
+	}
+	cmd.Flags().StringVar(&bundle, "bundle", "busybox", "what the guests boot from, built for the run: busybox or debian")
+	cmd.Flags().IntVar(&memMiB, "mem-mib", 512, "memory of the guests in MiB")
+	cmd.Flags().IntVar(&runs, "runs", 20, "samples of each figure")
+	return cmd
+}
+
+// bench opens a host in a home of its own and measures there.
+func (a *app) bench(ctx context.Context, bundle string, memMiB, runs int) (_ bench.Report, err error) {
+	base, err := a.homeDir()
+	if err != nil {
+		return bench.Report{}, err
+	}
+	if err := os.MkdirAll(base, 0o700); err != nil {
+		return bench.Report{}, host.Explain(err, base)
+	}
+	home, err := os.MkdirTemp(base, "bench-")
+	if err != nil {
+		return bench.Report{}, host.Explain(err, base)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(home)) }()
+	p, err := openParts(ctx, home, slog.New(slog.DiscardHandler), qemuEngine)
+	if err != nil {
+		return bench.Report{}, err
+	}
+	defer func() { err = errors.Join(err, p.Close()) }()
+	if err := os.Symlink(filepath.Join(base, "cache"), filepath.Join(home, "cache")); err != nil { // packages fetched once
+		return bench.Report{}, host.Explain(err, home)
+	}
+	if err := os.MkdirAll(filepath.Join(base, "cache"), 0o700); err != nil {
+		return bench.Report{}, host.Explain(err, home)
+	}
+	step := func(s string) {
+		if isTerminal(a.stderr) && !a.json {
+			fmt.Fprintln(a.stderr, "bench: "+s)
+		}
+	}
+	step("building bundle " + bundle)
+	if _, err := p.host.BuildBundle(ctx, host.BuildRequest{Kind: bundle}, nil); err != nil {
+		return bench.Report{}, err
+	}
+	return bench.Run(ctx,
+		bench.Config{Host: p.host, Bundle: bundle, MemMiB: memMiB, Runs: runs, Step: step},
+		bench.Plain{Store: p.store, Bundle: bundle, MemMiB: memMiB, Dir: home, Binary: "qemu-system-x86_64", Rounds: 3})
+}

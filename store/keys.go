@@ -1,0 +1,60 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// The keys of the Badger database. All that changes is here and nothing else is.
+//
+//	key                        value
+//	"format"                   decimal format version, "1"
+//	"b/" name                  bundleRecord, JSON
+//	"v/" vm                    vmRecord, JSON
+//	"c/" vm 0x00 u32           checkpointRecord, JSON, by number
+//	"l/" vm 0x00 u64           ledgerRecord, JSON, by seq
+//	"h/" vm                    ledgerHead, JSON: what the next entry is chained to; a lost last entry shows
+//	"w/" 32-byte snapshot id   working set: see workingset.go
+//	"x/" vm                    empty: the VM was deleted, and its c/, l/ and h/ keys are still being removed
+//
+// Numbers are big-endian, so that keys sort by them. Names hold no zero byte, so no name's keys are among another's.
+const (
+	formatKey      = "format"
+	formatVersion  = "1"
+	bundlePrefix   = "b/"
+	vmPrefix       = "v/"
+	historyPrefix  = "c/"
+	ledgerPrefix   = "l/"
+	ledgerHeadKeys = "h/"
+	workingPrefix  = "w/"
+	deletedPrefix  = "x/"
+
+	maxNameBytes = 128
+)
+
+func bundleKey(name string) []byte    { return []byte(bundlePrefix + name) }
+func vmKey(vm string) []byte          { return []byte(vmPrefix + vm) }
+func historyKeys(vm string) []byte    { return []byte(historyPrefix + vm + "\x00") }
+func ledgerKeys(vm string) []byte     { return []byte(ledgerPrefix + vm + "\x00") }
+func ledgerHeadKey(vm string) []byte  { return []byte(ledgerHeadKeys + vm) }
+func deletedKey(vm string) []byte     { return []byte(deletedPrefix + vm) }
+func workingKey(id SnapshotID) []byte { return append([]byte(workingPrefix), id[:]...) }
+func checkpointKey(vm string, n int) []byte {
+	return binary.BigEndian.AppendUint32(historyKeys(vm), uint32(n))
+}
+func ledgerKey(vm string, seq uint64) []byte {
+	return binary.BigEndian.AppendUint64(ledgerKeys(vm), seq)
+}
+
+// checkName refuses what can't be part of a key.
+func checkName(what, name string) error {
+	if name == "" || len(name) > maxNameBytes || strings.Contains(name, "\x00") || !utf8.ValidString(name) {
+		return fmt.Errorf("%s %.40q: a name is 1 to %d bytes of UTF-8 without zero bytes", what, name, maxNameBytes)
+	}
+	return nil
+}
+
+// lockName is the file that is locked while the folder is in use.
+const lockName = "flash.lock"

@@ -1,0 +1,131 @@
+package store
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	badger "github.com/dgraph-io/badger/v4"
+	"github.com/zeebo/blake3"
+
+	"flash/cas"
+)
+
+// LedgerEntry is one link of a VM's append-only, hash-chained record.
+type LedgerEntry struct {
+	Seq  uint64          `json:"seq"` // 1, 2, 3 …
+	Time time.Time       `json:"time"`
+	Kind string          `json:"kind"` // created exec checkpoint rewind fork_point fork resume stop start
+	Data json.RawMessage `json:"data"`
+	Prev cas.Hash        `json:"prev"` // hash of the entry before; zero for the first
+	Hash cas.Hash        `json:"hash"`
+}
+
+// sum is the BLAKE3-256, without a key, so that a ledger can be verified away from its store, of
+//
+//	u8 1 · u64 seq · i64 nanoseconds since 1970 UTC · u8 length, kind · u32 length, data · 32 B prev    little-endian
+//
+// data being compact JSON, byte for byte as stored.
+func (e *LedgerEntry) sum() cas.Hash {
+	p := make([]byte, 0, 64+len(e.Kind)+len(e.Data))
+	p = append(p, 1)
+	p = binary.LittleEndian.AppendUint64(p, e.Seq)
+	p = binary.LittleEndian.AppendUint64(p, uint64(e.Time.UnixNano()))
+	p = append(p, byte(len(e.Kind)))
+	p = append(p, e.Kind...)
+	p = binary.LittleEndian.AppendUint32(p, uint32(len(e.Data)))
+	p = append(p, e.Data...)
+	p = append(p, e.Prev[:]...)
+	return blake3.Sum256(p)
+}
+
+const maxKindBytes = 64
+
+// AppendLedger adds an entry. CreateVM, Commit and MoveHead add their own in their own transaction.
+func (s *Store) AppendLedger(ctx context.Context, vm, kind string, data any) error {
+	return s.update(ctx, func(tx *badger.Txn) error {
+		if _, err := getVM(tx, vm); err != nil {
+			return err
+		}
+		return s.enter(tx, vm, kind, data)
+	})
+}
+
+// enter adds an entry within a transaction.
+func (s *Store) enter(tx *badger.Txn, vm, kind string, data any) error {
+	if kind == "" || len(kind) > maxKindBytes {
+		return fmt.Errorf("ledger kind %.80q: it has 1 to %d bytes", kind, maxKindBytes)
+	}
+	head, err := getLedgerHead(tx, vm)
+	if err != nil {
+		return err
+	}
+	e := LedgerEntry{Seq: head.Next, Time: s.now().UTC().Round(0), Kind: kind, Prev: cas.Hash(head.Hash)}
+	if e.Data, err = json.Marshal(data); err != nil {
+		return fmt.Errorf("ledger data: %w", err)
+	}
+	e.Hash = e.sum()
+	r := ledgerRecord{e.Time, e.Kind, e.Data, hexHash(e.Prev), hexHash(e.Hash)}
+	if err := putJSON(tx, ledgerKey(vm, e.Seq), r); err != nil {
+		return err
+	}
+	return putJSON(tx, ledgerHeadKey(vm), ledgerHead{e.Seq + 1, hexHash(e.Hash)})
+}
+
+func getLedgerHead(tx *badger.Txn, vm string) (ledgerHead, error) {
+	head := ledgerHead{Next: 1}
+	v, err := get(tx, ledgerHeadKey(vm))
+	if err != nil || v == nil {
+		return head, err
+	}
+	err = decodeJSON(ledgerHeadKey(vm), v, &head)
+	return head, err
+}
+
+// Ledger gives all entries in order, having verified the chain; ErrCorrupt when it is broken.
+func (s *Store) Ledger(ctx context.Context, vm string) (all []LedgerEntry, err error) {
+	err = s.view(ctx, func(tx *badger.Txn) error {
+		if _, err := getVM(tx, vm); err != nil {
+			return err
+		}
+		head, err := getLedgerHead(tx, vm)
+		if err != nil {
+			return err
+		}
+		var last cas.Hash
+		err = scan(tx, ledgerKeys(vm), func(key, value []byte) error {
+			var r ledgerRecord
+			if err := decodeJSON(key, value, &r); err != nil {
+				return err
+			}
+			e := LedgerEntry{binary.BigEndian.Uint64(key[len(key)-8:]), r.Time, r.Kind, r.Data, cas.Hash(r.Prev), cas.Hash(r.Hash)}
+			switch {
+			case e.Seq != uint64(len(all)+1):
+				return fmt.Errorf("ledger of flashvm %s: entry %d is followed by %d: %w", vm, len(all), e.Seq, errBroken)
+			case e.Prev != last, e.Hash != e.sum():
+				return fmt.Errorf("ledger of flashvm %s: entry %d doesn't hash to its name or isn't chained: %w", vm, e.Seq, errBroken)
+			}
+			last = e.Hash
+			all = append(all, e)
+			return nil
+		})
+		if err == nil && (head.Next != uint64(len(all)+1) || cas.Hash(head.Hash) != last) {
+			err = fmt.Errorf("ledger of flashvm %s: %d entries, the last should be %d: %w", vm, len(all), head.Next-1, errBroken)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// errBroken is an ErrCorrupt in words that suit a ledger.
+var errBroken = brokenLedger{}
+
+type brokenLedger struct{}
+
+func (brokenLedger) Error() string        { return "it was damaged or tampered with" }
+func (brokenLedger) Is(target error) bool { return target == ErrCorrupt }

@@ -1,0 +1,144 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	badger "github.com/dgraph-io/badger/v4"
+)
+
+const (
+	nodeCacheBytes = 64 << 20 // about 8,000 leaves: 4 GiB of images
+
+	memTableBytes  = 16 << 20
+	valueLogBytes  = 16 << 20 // only ever holds values above valueThreshold, of which there are none
+	valueThreshold = 1 << 20  // the most Badger takes; see maxValueBytes
+	blockCache     = 8 << 20
+	indexCache     = 8 << 20
+)
+
+// Open opens or creates. ErrLocked when another process has it.
+func Open(ctx context.Context, c Config) (*Store, error) {
+	s, err := openStore(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("open store %s: %w", c.Dir, err)
+	}
+	return s, nil
+}
+
+func openStore(ctx context.Context, c Config) (_ *Store, err error) {
+	s := &Store{
+		dir: c.Dir, chunks: c.Chunks, now: c.Now, workers: c.Workers,
+		nodes: newNodeCache(nodeCacheBytes), freeBytes: freeBytes,
+		txns: map[*Txn]struct{}{}, pins: map[SnapshotID]int{},
+	}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	if s.workers <= 0 {
+		s.workers = runtime.GOMAXPROCS(0)
+	}
+	s.scratch.New = func() any { return newScratch(c.Chunks.Hasher()) }
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	if s.lock, err = lockDir(c.Dir); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			s.lock.release()
+		}
+	}()
+	if err := s.checkSpace(); err != nil {
+		return nil, err
+	}
+	if s.db, err = badger.Open(options(c.Dir, c.Log)); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			s.db.Close()
+		}
+	}()
+	if err := s.checkFormat(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.finishDeletes(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// options suit few, small, precious values: synced, one version, nothing in value logs, little memory.
+func options(dir string, log *slog.Logger) badger.Options {
+	o := badger.DefaultOptions(dir).
+		WithSyncWrites(true).
+		WithDetectConflicts(false). // Store.write serialises
+		WithNumVersionsToKeep(1).
+		WithMemTableSize(memTableBytes).
+		WithNumMemtables(2).
+		WithNumLevelZeroTables(2).
+		WithNumLevelZeroTablesStall(4).
+		WithNumCompactors(2).
+		WithValueThreshold(valueThreshold).
+		WithValueLogFileSize(valueLogBytes).
+		WithBlockCacheSize(blockCache).
+		WithIndexCacheSize(indexCache).
+		WithMetricsEnabled(false)
+	if log == nil {
+		return o.WithLogger(nil)
+	}
+	return o.WithLogger(badgerLog{log.With("part", "badger")})
+}
+
+// checkFormat stamps a new database and refuses one of another version.
+func (s *Store) checkFormat(ctx context.Context) error {
+	return s.update(ctx, func(tx *badger.Txn) error {
+		v, err := get(tx, []byte(formatKey))
+		switch {
+		case err != nil:
+			return err
+		case v == nil && isEmpty(tx):
+			return tx.Set([]byte(formatKey), []byte(formatVersion))
+		case string(v) != formatVersion:
+			return fmt.Errorf("database format %q, want %q: %w", v, formatVersion, ErrFormat)
+		}
+		return nil
+	})
+}
+
+// Close waits for open transactions to end.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	s.closing = true
+	s.mu.Unlock()
+	s.open.Wait()
+	s.life.Lock()
+	defer s.life.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	err := s.db.Close()
+	s.lock.release()
+	if err != nil {
+		return fmt.Errorf("close store %s: %w", s.dir, err)
+	}
+	return nil
+}
+
+// badgerLog passes on what Badger says; its news about its own workings are debug messages here.
+type badgerLog struct{ log *slog.Logger }
+
+func (l badgerLog) Errorf(f string, a ...any)   { l.log.Error(message(f, a)) }
+func (l badgerLog) Warningf(f string, a ...any) { l.log.Warn(message(f, a)) }
+func (l badgerLog) Infof(f string, a ...any)    { l.log.Debug(message(f, a)) }
+func (l badgerLog) Debugf(string, ...any)       {}
+
+func message(f string, a []any) string { return strings.TrimSpace(fmt.Sprintf(f, a...)) }

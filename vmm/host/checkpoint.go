@@ -1,0 +1,134 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"flash/blockdelta"
+	"flash/store"
+	"flash/vmm/guest"
+)
+
+// maxLabelBytes bounds a label; a longer one is cut with an ellipsis.
+const maxLabelBytes = 512
+
+// Checkpoint takes one now.
+func (h *Host) Checkpoint(ctx context.Context, r CheckpointRequest) (Checkpoint, error) {
+	return once(ctx, h.answers, "checkpoint", r.RequestID, func() (Checkpoint, error) {
+		v, err := h.find(r.ID)
+		if err != nil {
+			return Checkpoint{}, err
+		}
+		unlock, err := v.lock(ctx, "checkpoint")
+		if err != nil {
+			return Checkpoint{}, err
+		}
+		defer unlock()
+		return h.checkpoint(ctx, v, r.Label, r.Pin)
+	})
+}
+
+// checkpoint takes a cut and commits it. Precondition: the caller holds the VM.
+func (h *Host) checkpoint(ctx context.Context, v *vm, label string, pin bool) (Checkpoint, error) {
+	g, err := v.need("checkpoint")
+	if err != nil {
+		return Checkpoint{}, err
+	}
+	c, err := h.takeCut(ctx, g, false)
+	if err != nil {
+		return Checkpoint{}, err
+	}
+	entry, timing, err := h.save(ctx, v, g, c, store.Move{VM: v.id, ExpectHead: g.head, Label: clip(label), Pinned: pin})
+	if err != nil {
+		c.rollback()
+		return Checkpoint{}, err
+	}
+	bases, err := h.bases(ctx, entry.Snapshot, g)
+	if err != nil {
+		// The checkpoint stands, but this guest can't be put on top of it: it keeps its old base, and what changed is
+		// reported again. The head has moved, so the next checkpoint descends from this one in the history too.
+		c.rollback()
+		g.head = entry.Number
+		return Checkpoint{}, h.explain(err, v.id)
+	}
+	c.commit(bases)
+	g.base, g.head = entry.Snapshot, entry.Number
+	h.rememberWorkingSet(ctx, g)
+	out := shown(*entry, entry.Number)
+	out.Timing = &timing
+	return out, nil
+}
+
+// save makes a cut durable and visible. It leaves the cut open: its caller ends it.
+func (h *Host) save(ctx context.Context, v *vm, g *guestVM, c *cut, mv store.Move) (*store.Checkpoint, Timing, error) {
+	began := time.Now()
+	timing := Timing{Pages: c.mem.Len()}
+	fail := func(err error) (*store.Checkpoint, Timing, error) {
+		return nil, timing, h.explain(fmt.Errorf("checkpoint %s: %w", v.id, err), v.id)
+	}
+	txn, err := h.store.Begin(ctx, g.base)
+	if err != nil {
+		return fail(err)
+	}
+	defer txn.Abort()
+	// Disk before memory: most changed pages of a guest are its page cache, equal to blocks just stored.
+	for i, d := range g.disks {
+		stats, err := txn.PutImage(ctx, store.ImageSpec{Name: d.Name, Bytes: d.Overlay.Bytes()}, c.disks[i])
+		if err != nil {
+			return fail(err)
+		}
+		timing.Blocks += c.disks[i].Len()
+		timing.NewChunks += stats.NewChunks
+	}
+	stats, err := txn.PutImage(ctx, store.ImageSpec{Name: "mem", Bytes: v.hw.memBytes()}, c.mem)
+	if err != nil {
+		return fail(err)
+	}
+	timing.NewChunks += stats.NewChunks
+	stats, err = txn.PutBytes(ctx, "state", c.state.Data)
+	if err != nil {
+		return fail(err)
+	}
+	timing.NewChunks += stats.NewChunks
+	if err := txn.Keep("kernel", "initrd"); err != nil {
+		return fail(err)
+	}
+	f := c.state.Facts
+	meta := store.Meta{Kind: kindCheckpoint, Created: h.now().UTC(), Facts: map[string]string{
+		factEngine: f.Engine, factVersion: f.Version, factMachine: f.MachineType, factCPU: f.CPU, factAccel: f.Accel, factLayout: f.Layout,
+		factBundle: v.hw.Bundle, factVM: v.id, factVCPUs: strconv.Itoa(v.hw.VCPUs),
+		factGeneration: strconv.FormatUint(g.gen, 10), factProtocol: strconv.Itoa(guest.Protocol),
+	}}
+	entry, err := txn.Commit(ctx, meta, mv)
+	if err != nil {
+		return fail(err)
+	}
+	timing.PauseMicros, timing.FreezeMicros = c.pause.Microseconds(), c.freeze.Microseconds()
+	timing.StoreMicros = time.Since(began).Microseconds()
+	return entry, timing, nil
+}
+
+// bases opens the disks of a snapshot, in the order of the guest's.
+func (h *Host) bases(ctx context.Context, id store.SnapshotID, g *guestVM) ([]blockdelta.Base, error) {
+	snap, err := h.store.Snapshot(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]blockdelta.Base, len(g.disks))
+	for i, d := range g.disks {
+		if out[i], err = snap.Image(ctx, d.Name); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// clip bounds a label.
+func clip(label string) string {
+	if len(label) <= maxLabelBytes {
+		return label
+	}
+	return label[:maxLabelBytes-len("…")] + "…"
+}

@@ -1,0 +1,213 @@
+package host
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+
+	"flash/store"
+	"flash/vmm"
+)
+
+// Limits of what a VM may be given.
+const (
+	minMemMiB     = 128 // below it Debian's kernel doesn't get to its init
+	maxMemMiB     = 1 << 20
+	maxVCPUs      = 64
+	defaultMemMiB = 512
+)
+
+var validID = regexp.MustCompile(`^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$`)
+
+func checkID(id string) error {
+	if !validID.MatchString(id) {
+		return Errorf(CodeInvalid, "use 1 to 63 of a-z 0-9 . _ - with a letter or digit at both ends, as in agent-1", "%q is not a name for a VM", id)
+	}
+	return nil
+}
+
+func checkPorts(ports []vmm.Port) error {
+	taken := map[int]bool{}
+	for _, p := range ports {
+		if p.Guest < 1 || p.Guest > 65535 || p.Host < 0 || p.Host > 65535 {
+			return Errorf(CodeInvalid, "give ports as HOST:GUEST, each from 1 to 65535, HOST 0 for any", "port %d:%d is out of range", p.Host, p.Guest)
+		}
+		if p.Host != 0 && taken[p.Host] {
+			return Errorf(CodeInvalid, "give each host port once", "host port %d is named twice", p.Host)
+		}
+		taken[p.Host] = true
+	}
+	return nil
+}
+
+// Create makes a VM and starts it from its bundle.
+func (h *Host) Create(ctx context.Context, r CreateRequest) (VM, error) {
+	return once(ctx, h.answers, "create", r.RequestID, func() (VM, error) { return h.create(ctx, r) })
+}
+
+func (h *Host) create(ctx context.Context, r CreateRequest) (VM, error) {
+	if r.VCPUs == 0 {
+		r.VCPUs = 1
+	}
+	if r.MemMiB == 0 {
+		r.MemMiB = defaultMemMiB
+	}
+	if err := checkID(r.ID); err != nil {
+		return VM{}, err
+	}
+	if r.MemMiB < minMemMiB || r.MemMiB > maxMemMiB {
+		return VM{}, Errorf(CodeInvalid, fmt.Sprintf("give --mem-mib %d or more; 512 is a good start", minMemMiB), "%d MiB of memory is not from %d to %d", r.MemMiB, minMemMiB, maxMemMiB)
+	}
+	if r.VCPUs < 1 || r.VCPUs > maxVCPUs {
+		return VM{}, Errorf(CodeInvalid, "give --vcpus 1", "%d virtual CPUs is not from 1 to %d", r.VCPUs, maxVCPUs)
+	}
+	if err := checkPorts(r.Ports); err != nil {
+		return VM{}, err
+	}
+	if r.Bundle == "" {
+		return VM{}, Errorf(CodeInvalid, "give --bundle; flash bundle ls lists them", "no bundle was named")
+	}
+	bundle, err := h.store.Bundle(ctx, r.Bundle)
+	if errors.Is(err, store.ErrNotFound) {
+		return VM{}, Errorf(CodeBundleNotFound, fmt.Sprintf("flash bundle build %s, or flash bundle ls for those there are", r.Bundle), "no bundle is called %q", r.Bundle)
+	}
+	if err != nil {
+		return VM{}, h.explain(err, r.ID)
+	}
+	hw := hardware{Bundle: r.Bundle, VCPUs: r.VCPUs, MemMiB: r.MemMiB, EachCommand: r.Checkpoints, Ports: r.Ports, MAC: newMAC()}
+	v, err := h.add(ctx, r.ID, hw, bundle.Snapshot, nil)
+	if err != nil {
+		return VM{}, err
+	}
+	unlock, err := v.lock(ctx, "create")
+	if err != nil {
+		return VM{}, err
+	}
+	defer unlock()
+	if err := h.bootVM(ctx, v); err != nil {
+		// It has no state of its own yet, so nothing is lost with its record, and the name is free again.
+		return VM{}, errors.Join(err, h.drop(context.WithoutCancel(ctx), v))
+	}
+	return h.view(ctx, v)
+}
+
+// bootVM starts a VM that has no checkpoint from its bundle.
+func (h *Host) bootVM(ctx context.Context, v *vm) error {
+	snap, err := h.store.Snapshot(ctx, v.record.Bundle)
+	if err != nil {
+		return h.explain(fmt.Errorf("bundle of %s: %w", v.id, err), v.id)
+	}
+	g, err := h.boot(ctx, bring{id: v.id, hw: v.hw, snap: snap, head: -1, ports: v.hw.Ports})
+	if err != nil {
+		return err
+	}
+	return h.adopt(ctx, v, g)
+}
+
+// adopt makes g the VM's guest and watches over it.
+func (h *Host) adopt(ctx context.Context, v *vm, g *guestVM) error {
+	v.setGuest(g)
+	if err := h.setState(ctx, v, status{State: StateRunning, Process: g.machine.Process()}); err != nil {
+		v.setGuest(nil)
+		h.abandon(g)
+		return err
+	}
+	h.watchers.Add(1)
+	go func() {
+		defer h.watchers.Done()
+		<-g.machine.Done()
+		h.ended(v, g)
+	}()
+	return nil
+}
+
+// ended settles a guest that has ended, by itself or by us.
+func (h *Host) ended(v *vm, g *guestVM) {
+	if g.closing.Load() {
+		return
+	}
+	v.mu.Lock()
+	current := v.guest == g
+	if current {
+		v.guest = nil
+	}
+	v.mu.Unlock()
+	exit := g.machine.Exit()
+	s := status{State: StateCrashed, Reason: exit.Reason}
+	if exit.Reason == "guest shutdown" {
+		s.State = StateStopped
+	}
+	h.log.Warn("guest ended", "vm", v.id, "reason", exit.Reason, "detail", exit.Detail)
+	h.abandon(g)
+	if !current {
+		return
+	}
+	if err := h.setState(context.Background(), v, s); err != nil {
+		h.log.Error("state not recorded", "vm", v.id, "cause", err)
+	}
+}
+
+// add makes a VM in the store and here.
+func (h *Host) add(ctx context.Context, id string, hw hardware, bundle store.SnapshotID, from *store.ForkPoint) (*vm, error) {
+	spec, err := json.Marshal(hw)
+	if err != nil {
+		return nil, err
+	}
+	state, err := json.Marshal(status{State: StateStopped, Reason: "being started"})
+	if err != nil {
+		return nil, err
+	}
+	err = h.store.CreateVM(ctx, store.VM{ID: id, Created: h.now().UTC(), Spec: spec, State: state, Bundle: bundle}, from)
+	if errors.Is(err, store.ErrExists) {
+		return nil, Errorf(CodeVMExists, fmt.Sprintf("choose another --id, or flash rm %s first", id), "a VM is called %q already", id)
+	}
+	if err != nil {
+		return nil, h.explain(fmt.Errorf("create %s: %w", id, err), id)
+	}
+	record, err := h.store.VM(ctx, id)
+	if err != nil {
+		return nil, h.explain(err, id)
+	}
+	v, err := openVM(record)
+	if err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	h.vms[id] = v
+	h.mu.Unlock()
+	return v, nil
+}
+
+// drop removes a VM from the store and from here.
+func (h *Host) drop(ctx context.Context, v *vm) error {
+	if err := h.store.DeleteVM(ctx, v.id); err != nil {
+		return h.explain(fmt.Errorf("remove %s: %w", v.id, err), v.id)
+	}
+	h.mu.Lock()
+	delete(h.vms, v.id)
+	h.mu.Unlock()
+	return h.removeFiles(v.id)
+}
+
+// newMAC gives a random address in QEMU's own block.
+func newMAC() string {
+	b := make([]byte, 3)
+	rand.Read(b)
+	return fmt.Sprintf("52:54:00:%02x:%02x:%02x", b[0], b[1], b[2])
+}
+
+// freeName gives parent-fork-N with the smallest N that no VM has.
+func (h *Host) freeName(parent string, reserved map[string]bool) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for n := 1; ; n++ {
+		id := parent + "-fork-" + strconv.Itoa(n)
+		if h.vms[id] == nil && !reserved[id] {
+			return id
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"flash/blockdelta"
+	"flash/memtrack"
+	"flash/vmm"
+	"flash/vmm/guest"
+)
+
+// cut is one instant of a guest: what changed in memory and on its disks since the last one, and its device state.
+// It ends in exactly one of commit and rollback (I5).
+type cut struct {
+	mem    *memtrack.Delta
+	disks  []*blockdelta.Delta
+	state  vmm.State
+	pause  time.Duration                   // CPUs stopped
+	freeze time.Duration                   // workload frozen
+	resume func(ctx context.Context) error // ends the pause; nil once it has
+}
+
+// takeCut takes the instant and lets the guest go on, unless hold: then c.resume does.
+//
+// This is the pause window, here and nowhere else: no hashing, no compression, no tier I/O; one copy of the dirty
+// pages (I8). The workload is frozen before and thawed after, so that a guest restored from this instant can be put
+// right before any of the workload runs.
+// Preconditions: the caller holds the VM's op lock; no cut of this guest is open.
+func (h *Host) takeCut(ctx context.Context, g *guestVM, hold bool) (*cut, error) {
+	for attempt := 1; ; attempt++ {
+		c, err := h.tryCut(ctx, g, hold)
+		// A device may still have written after the scan; nothing is lost, the instant is merely taken again.
+		if err == nil || attempt == 3 || !errors.Is(err, vmm.ErrUnsettled) {
+			return c, err
+		}
+		h.log.Warn("cut taken again", "vm", g.id, "attempt", attempt, "cause", err)
+	}
+}
+
+func (h *Host) tryCut(ctx context.Context, g *guestVM, hold bool) (_ *cut, err error) {
+	frozenAt := time.Now()
+	step, cancel := context.WithTimeout(ctx, controlDeadline)
+	defer cancel()
+	step, stop := untilDone(step, g.machine)
+	defer stop()
+	if err := g.client.Freeze(step, freezeLimit); err != nil {
+		return nil, h.explainGuest(g, errors.Join(fmt.Errorf("freeze the workload of %s: %w", g.id, err), h.thaw(ctx, g)))
+	}
+	release, err := g.client.Quiesce(step)
+	if err != nil {
+		return nil, h.explainGuest(g, errors.Join(fmt.Errorf("quiet the channel to %s: %w", g.id, err), h.thaw(ctx, g)))
+	}
+	c := &cut{}
+	var pausedAt time.Time
+	c.resume = func(ctx context.Context) error {
+		c.resume = nil
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), engineDeadline)
+		defer cancel()
+		err := g.machine.Resume(ctx)
+		c.pause = time.Since(pausedAt)
+		release()
+		if err == nil {
+			err = h.thaw(ctx, g)
+		}
+		c.freeze = time.Since(frozenAt)
+		return err
+	}
+	defer func() {
+		if err != nil {
+			c.rollback()
+			if c.resume != nil {
+				err = errors.Join(err, c.resume(ctx))
+			}
+			err = h.explainGuest(g, fmt.Errorf("checkpoint %s: %w", g.id, err))
+		}
+	}()
+
+	engine, cancelEngine := context.WithTimeout(ctx, engineDeadline)
+	defer cancelEngine()
+	pausedAt = time.Now()
+	if err = g.machine.Pause(engine); err != nil {
+		return nil, err
+	}
+	if c.mem, err = g.machine.Tracker().Cut(engine); err != nil {
+		return nil, err
+	}
+	for _, d := range g.disks {
+		delta, err := d.Overlay.Cut(engine)
+		if err != nil {
+			return nil, err
+		}
+		c.disks = append(c.disks, delta)
+	}
+	if c.state, err = g.machine.SaveState(engine); err != nil {
+		return nil, err
+	}
+	if !hold {
+		if err = c.resume(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// thaw lets the workload go on with the clock put right: while the CPUs stood still, so did it.
+func (h *Host) thaw(ctx context.Context, g *guestVM) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlDeadline)
+	defer cancel()
+	ctx, stop := untilDone(ctx, g.machine)
+	defer stop()
+	if err := g.client.Repair(ctx, guest.Repair{Now: h.now(), Thaw: true}); err != nil {
+		return fmt.Errorf("thaw the workload of %s: %w", g.id, err)
+	}
+	return nil
+}
+
+// rollback makes the next cut report everything of this one again.
+func (c *cut) rollback() {
+	if c.mem != nil {
+		c.mem.Rollback()
+	}
+	for _, d := range c.disks {
+		d.Rollback()
+	}
+}
+
+// commit forgets: all of it is in the store, and bases are its disks there.
+func (c *cut) commit(bases []blockdelta.Base) {
+	c.mem.Commit()
+	for i, d := range c.disks {
+		d.Commit(bases[i])
+	}
+}

@@ -1,0 +1,149 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"flash/store"
+)
+
+// Stop ends the guest. Its present is checkpointed first, unless discarded, so that Start goes on exactly there.
+func (h *Host) Stop(ctx context.Context, r StopRequest) (VM, error) {
+	v, err := h.find(r.ID)
+	if err != nil {
+		return VM{}, err
+	}
+	unlock, err := v.lock(ctx, "stop")
+	if err != nil {
+		return VM{}, err
+	}
+	defer unlock()
+	if v.running() == nil {
+		return h.view(ctx, v) // it is what was asked for
+	}
+	if err := h.stop(ctx, v, r.Discard, "stopped", "before stop"); err != nil {
+		return VM{}, err
+	}
+	return h.view(ctx, v)
+}
+
+// stop saves the present and ends the guest; when it can't be saved, the guest goes on.
+func (h *Host) stop(ctx context.Context, v *vm, discard bool, reason, label string) error {
+	g, err := v.need("stop")
+	if err != nil {
+		return err
+	}
+	if !discard {
+		c, err := h.takeCut(ctx, g, true)
+		if err != nil {
+			return err
+		}
+		h.rememberWorkingSet(ctx, g)
+		_, _, err = h.save(ctx, v, g, c, store.Move{VM: v.id, ExpectHead: g.head, Label: label})
+		c.rollback()
+		if err != nil {
+			return errors.Join(err, c.resume(ctx))
+		}
+	}
+	v.setGuest(nil)
+	h.abandon(g)
+	if err := h.store.AppendLedger(ctx, v.id, "stop", map[string]any{"reason": reason, "discarded": discard}); err != nil {
+		return h.explain(err, v.id)
+	}
+	return h.setState(ctx, v, status{State: StateStopped, Reason: reason})
+}
+
+// discard ends a guest without saving it.
+func (h *Host) discard(v *vm, reason string) {
+	g := v.running()
+	if g == nil {
+		return
+	}
+	v.setGuest(nil)
+	h.abandon(g)
+	if err := h.setState(context.Background(), v, status{State: StateStopped, Reason: reason}); err != nil {
+		h.log.Error("state not recorded", "vm", v.id, "cause", err)
+	}
+}
+
+// Start brings a stopped or crashed VM back: from its head, which is the newest checkpoint of the branch it was on;
+// from its bundle when it has none. A VM that runs is left alone.
+func (h *Host) Start(ctx context.Context, id string) (VM, error) {
+	v, err := h.find(id)
+	if err != nil {
+		return VM{}, err
+	}
+	unlock, err := v.lock(ctx, "start")
+	if err != nil {
+		return VM{}, err
+	}
+	defer unlock()
+	if v.running() != nil {
+		return h.view(ctx, v)
+	}
+	record, err := h.store.VM(ctx, id)
+	if err != nil {
+		return VM{}, h.explain(err, id)
+	}
+	if record.Head < 0 {
+		if err := h.bootVM(ctx, v); err != nil {
+			return VM{}, err
+		}
+		out, err := h.view(ctx, v)
+		out.Notice = "it had no checkpoint yet and was booted anew from its bundle"
+		return out, err
+	}
+	entry, snap, err := h.target(ctx, id, record.Head)
+	if err != nil {
+		return VM{}, err
+	}
+	kind := "start"
+	if v.state.State == StateCrashed {
+		kind = "resume"
+	}
+	if err := h.wake(ctx, v, entry, snap, kind); err != nil {
+		return VM{}, err
+	}
+	out, err := h.view(ctx, v)
+	out.Notice = fmt.Sprintf("it goes on from checkpoint %d; %s", entry.Number, connectionsNotice)
+	return out, err
+}
+
+// Remove removes a VM with its history. What only it kept is freed by the next gc.
+func (h *Host) Remove(ctx context.Context, r RemoveRequest) error {
+	v, err := h.find(r.ID)
+	if err != nil {
+		return err
+	}
+	unlock, err := v.lock(ctx, "rm")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if !r.Force {
+		if v.running() != nil {
+			return Errorf(CodeVMRunning, fmt.Sprintf("flash stop %s first, or flash rm --force %s", v.id, v.id), "%s is running", v.id)
+		}
+		history, err := h.store.History(ctx, v.id)
+		if err != nil {
+			return h.explain(err, v.id)
+		}
+		for _, c := range history {
+			if c.Pinned {
+				return Errorf(CodeVMPinned, fmt.Sprintf("flash unpin %s %d, or flash rm --force %s", v.id, c.Number, v.id), "checkpoint %d of %s is pinned", c.Number, v.id)
+			}
+		}
+	}
+	h.discard(v, "being removed")
+	return h.drop(ctx, v)
+}
+
+func (h *Host) removeFiles(id string) error {
+	if err := os.RemoveAll(filepath.Dir(h.consolePath(id))); err != nil {
+		return h.explain(fmt.Errorf("remove the files of %s: %w", id, err), id)
+	}
+	return nil
+}
