@@ -30,6 +30,8 @@ type Machine struct {
 	ctx     context.Context // ends with the machine
 	cancel  context.CancelFunc
 	running sync.WaitGroup // every goroutine of the guest
+	greet   chan struct{}  // closed when the host's first session begins
+	greeted sync.Once
 
 	// Guarded by the CPU's token.
 	cpu        *cpu
@@ -51,7 +53,7 @@ type Machine struct {
 }
 
 func newMachine(e *Engine, s vmm.Spec, a vmm.Attach, memory *memtrack.Buffer, st *vmm.State) (*Machine, error) {
-	m := &Machine{engine: e, spec: s, attach: a, cpu: newCPU(e.config.Now), procs: map[*record]*process{}}
+	m := &Machine{engine: e, spec: s, attach: a, cpu: newCPU(e.config.Now), procs: map[*record]*process{}, greet: make(chan struct{})}
 	m.ram = ram{Buffer: memory, ended: m.cpu.ended}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.files.ctx = m.ctx
