@@ -139,18 +139,9 @@ func (e *execution) run(s *Server) {
 	}
 	close(e.started)
 	e.request.Argv, e.request.Env = nil, nil
-	if e.request.Timeout > 0 {
-		timer := time.AfterFunc(e.request.Timeout, func() {
-			e.mu.Lock()
-			e.timedOut = e.exit == nil
-			e.mu.Unlock()
-			e.out.kill()
-			e.err.kill()
-			e.process.Kill(context.Background())
-		})
-		defer timer.Stop()
-	}
+	timer := e.killAfter(e.request.Timeout)
 	status := e.process.Wait()
+	timer()
 	e.mu.Lock()
 	status.TimedOut = e.timedOut
 	e.exit = &status
@@ -161,6 +152,29 @@ func (e *execution) run(s *Server) {
 		e.in.fail(errEnded)
 	}
 	s.execs.trim()
+}
+
+// killAfter kills everything that came of the command after a time. The function it gives ends that, or waits until all
+// is dead.
+func (e *execution) killAfter(d time.Duration) (stop func()) {
+	if d <= 0 {
+		return func() {}
+	}
+	dead := make(chan struct{})
+	timer := time.AfterFunc(d, func() {
+		defer close(dead)
+		e.mu.Lock()
+		e.timedOut = true
+		e.mu.Unlock()
+		e.out.kill()
+		e.err.kill()
+		e.process.Kill(context.Background()) // what it can't kill now, nobody can
+	})
+	return func() {
+		if !timer.Stop() {
+			<-dead
+		}
+	}
 }
 
 var errEnded = fmt.Errorf("the command has ended")

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"flash/vmm/guest"
+
+	"golang.org/x/sys/unix"
+)
+
+// Repair puts right what a restore has made wrong. The first failure ends it, and the workload stays as frozen as it is.
+//
+// The generator comes first, since everything later may draw from it; the clock comes as late as the hooks allow.
+func (a *agent) Repair(ctx context.Context, r guest.Repair, received time.Time) error {
+	a.repairs.Lock()
+	defer a.repairs.Unlock()
+	a.freezer.takeCharge()
+	if err := reseed(r.Seed); err != nil {
+		return err
+	}
+	if r.Generation != "" {
+		if err := writeAtomically(filepath.Join(runDir, "generation"), r.Generation+"\n"); err != nil {
+			return fmt.Errorf("write the generation: %w", err)
+		}
+	}
+	if r.Hostname != "" {
+		if err := unix.Sethostname([]byte(r.Hostname)); err != nil {
+			return fmt.Errorf("set the host name to %s: %w", r.Hostname, err)
+		}
+	}
+	if r.MAC != "" {
+		if err := setMAC(ethernet, r.MAC); err != nil {
+			return fmt.Errorf("give %s the address %s: %w", ethernet, r.MAC, err)
+		}
+	}
+	if !r.Now.IsZero() {
+		if err := setClock(r.Now.Add(time.Since(received))); err != nil {
+			return err
+		}
+	}
+	if r.Hooks {
+		if err := a.runHooks(ctx, hooksDir, r); err != nil {
+			return err
+		}
+	}
+	if r.Thaw {
+		return a.freezer.thaw(ctx)
+	}
+	a.freezer.giveBack()
+	return nil
+}
+
+func setClock(now time.Time) error {
+	ts := unix.NsecToTimespec(now.UnixNano())
+	if err := unix.ClockSettime(unix.CLOCK_REALTIME, &ts); err != nil {
+		return fmt.Errorf("set the clock: %w", err)
+	}
+	return nil
+}
+
+// writeAtomically makes a file that is there whole or not at all.
+func writeAtomically(path, text string) error {
+	tmp := path + ".new"
+	if err := os.WriteFile(tmp, []byte(text), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}
+
+// hostname is the guest's present name.
+func hostname() string {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return ""
+	}
+	return strings.TrimRight(string(u.Nodename[:]), "\x00")
+}
