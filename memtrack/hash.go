@@ -7,25 +7,14 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// Baseline is what a HashTracker may take for granted about memory at Start.
-type Baseline int
-
-const (
-	// Unknown: the first Cut reports every page that isn't absent.
-	Unknown Baseline = iota
-	// Zeroed: the machine is new and descends from nothing; the first Cut reports every page that isn't zero.
-	Zeroed
-	// Same: at Start memory holds exactly what its parent snapshot holds, as after an eager restore.
-	Same
-)
-
 // windowPages is how much is viewed at a time: 1 MiB stays in a core's cache between the copy and its hash.
 const windowPages = 256
 
 // HashTracker finds changed pages by comparing a 128-bit hash of every page with that of the last cut. It needs nothing of
 // the operating system, but the pause grows with the size of memory: about 0.4 s a GiB. It may report a page that was
 // written with what it held before; it never misses one but by a collision, which a guest can't aim for without the seed.
-// Memory that has an Absent(page) method isn't brought in by tracking it.
+// Memory that has an Absent(page) method isn't brought in by tracking it; if it has Original(page, dst) too, a page that
+// came in and wasn't written isn't reported.
 type HashTracker struct {
 	baseline Baseline
 	seed     uint64
@@ -46,7 +35,7 @@ func (t *HashTracker) Name() string { return "hash-compare" }
 
 // Start begins to track. Starting again on the same memory is a no-op.
 func (t *HashTracker) Start(m Memory) error {
-	if t.memory == m {
+	if t.memory != nil && SameMemory(t.memory, m) {
 		return nil
 	}
 	if t.memory != nil {
@@ -113,10 +102,29 @@ func (t *HashTracker) changed(ctx context.Context, each func(page uint64, h xxh3
 		return fmt.Errorf("tracking has not started: %w", ErrEnded)
 	}
 	return t.eachPage(ctx, t.memory, func(page uint64, h xxh3.Uint128) {
-		if !t.known.has(page) || t.hashes[page] != h {
+		was, known := t.hashes[page], t.known.has(page)
+		if !known {
+			was, known = t.original(page)
+		}
+		if !known || was != h {
 			each(page, h)
 		}
 	})
+}
+
+// original gives the hash a page had when it came in, if its memory can still tell.
+func (t *HashTracker) original(page uint64) (xxh3.Uint128, bool) {
+	m, ok := t.memory.(interface {
+		Original(page uint64, dst []byte) error
+	})
+	if !ok || t.baseline != Same {
+		return xxh3.Uint128{}, false
+	}
+	var data [PageBytes]byte
+	if err := m.Original(page, data[:]); err != nil {
+		return xxh3.Uint128{}, false // then it counts as changed (I7)
+	}
+	return xxh3.Hash128Seed(data[:], t.seed), true
 }
 
 // eachPage hashes all pages of m that are not absent, in ascending order.

@@ -12,11 +12,16 @@ const (
 	maxViewBytes = 16 << 20 // copied between two looks at ctx: some 5 ms
 )
 
-// View copies pages; neighbours are one iovec, and up to 1024 iovecs or 16 MiB one system call.
+// View copies pages, large numbers of them on several cores.
 func (p *Process) View(ctx context.Context, pages []uint64, dst []byte) error {
 	if err := checkView(p, pages, dst); err != nil {
 		return err
 	}
+	return inParts(pages, dst, func(pages []uint64, dst []byte) error { return p.view(ctx, pages, dst) })
+}
+
+// view copies pages on this thread; neighbours are one iovec, and up to 1024 iovecs or 16 MiB one system call.
+func (p *Process) view(ctx context.Context, pages []uint64, dst []byte) error {
 	runs := make([]unix.RemoteIovec, 0, min(maxRuns, len(pages)))
 	for len(pages) > 0 {
 		if err := ctx.Err(); err != nil {

@@ -5,7 +5,8 @@
 //   - Scan, exact, needs Linux 6.7 and memory registered with a userfaultfd for asynchronous write protection (package
 //     uffd does that). A write to a protected page clears its protection, in the kernel, without a message; one
 //     PAGEMAP_SCAN finds the unprotected pages and protects them again. Absent pages are protected too, by markers in the
-//     page table, so that a page only read stays clean. About 0.5 ms for 512 MiB.
+//     page table, so that a page only read stays clean; a private mapping needs no markers, because a page that was only
+//     read is still the file's. About 0.5 ms for 512 MiB.
 //   - SoftDirty, for kernels built with it (x86 before 6.7: Debian's, Ubuntu's). Writing "4" to clear_refs clears bit 55
 //     of every entry; a write sets it again. It reports somewhat too much.
 //

@@ -2,77 +2,43 @@ package pagemap
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"os"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"flash/memtrack"
 )
 
-// mapping is one line of /proc/PID/maps.
-type mapping struct {
-	start, end, offset uint64
-	shared             bool
-	inode              uint64
+// writtenShared is what a cut takes of shared memory: unprotected pages, protecting them again.
+var writtenShared = filter{flags: flagWPMatching | flagCheckWPAsync, mask: pageIsWritten}
+
+// writtenPrivate is what a cut takes of a private mapping: unprotected pages of its own, protecting them again. A page of the
+// file behind it, or the zero page, was only read: a write would have made it the mapping's own. So absent pages need no
+// markers, and arming doesn't take longer with more memory.
+var writtenPrivate = filter{
+	flags:    flagWPMatching | flagCheckWPAsync,
+	mask:     pageIsWritten | pageIsFile | pageIsPFNZero,
+	inverted: pageIsFile | pageIsPFNZero,
+	anyOf:    pageIsPresent | pageIsSwapped,
 }
 
-// mappingsOf gives the mappings that overlap s.
-func mappingsOf(s memtrack.Span) ([]mapping, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", s.PID))
-	if err != nil {
-		return nil, err
-	}
-	var found []mapping
-	for line := range strings.Lines(string(text)) {
-		var m mapping
-		var perms, device string
-		if n, err := fmt.Sscanf(line, "%x-%x %s %x %s %d", &m.start, &m.end, &perms, &m.offset, &device, &m.inode); n != 6 {
-			return nil, fmt.Errorf("read /proc/%d/maps: line %q: %w", s.PID, strings.TrimSpace(line), err)
-		}
-		m.shared = strings.HasSuffix(perms, "s")
-		if m.start < s.End && m.end > s.Start {
-			found = append(found, m)
-		}
-	}
-	if len(found) == 0 {
-		return nil, fmt.Errorf("process %d has nothing mapped at %x-%x", s.PID, s.Start, s.End)
-	}
-	return found, nil
-}
-
-// present is what a scan shows of pages that this process may have written: in a private mapping, a page of the file or
-// the zero page was only read.
-func present(s memtrack.Span) filter {
-	if sharedAt(s) {
-		return filter{mask: pageIsPresent}
-	}
-	return filter{mask: pageIsPresent | pageIsFile | pageIsPFNZero, inverted: pageIsFile | pageIsPFNZero}
-}
-
+// sharedAt tells whether any of a span is shared memory.
 func sharedAt(s memtrack.Span) bool {
-	ms, err := mappingsOf(s)
+	ms, err := s.Within()
 	if err != nil {
 		return true // the wider answer
 	}
 	for _, m := range ms {
-		if m.shared {
+		if m.Shared {
 			return true
 		}
 	}
 	return false
 }
 
-// populated gives the pages that hold something, before markers are placed (a marker looks like a swapped page).
+// populated gives the pages of shared memory that hold something, before markers are placed: a marker looks like a swapped page.
 func populated(s memtrack.Span, reader *scanner) ([]uint64, error) {
-	pages, err := reader.scan(present(s))
-	if err != nil {
-		return nil, err
-	}
-	swapped, err := reader.scan(filter{mask: pageIsSwapped})
+	inTable, err := reader.scan(filter{anyOf: pageIsPresent | pageIsSwapped})
 	if err != nil {
 		return nil, err
 	}
@@ -80,17 +46,17 @@ func populated(s memtrack.Span, reader *scanner) ([]uint64, error) {
 	if err != nil {
 		return nil, err
 	}
-	return memtrack.Union(memtrack.Union(pages, swapped), inFile), nil
+	return memtrack.Union(inTable, inFile), nil
 }
 
 // fileData gives the pages of shared mappings that the file behind them holds, wherever the kernel keeps them.
 func fileData(s memtrack.Span) (pages []uint64, err error) {
-	ms, err := mappingsOf(s)
+	ms, err := s.Within()
 	if err != nil {
 		return nil, err
 	}
 	for _, m := range ms {
-		if !m.shared || m.inode == 0 {
+		if !m.Shared || m.Inode == 0 {
 			continue
 		}
 		found, err := dataOf(s, m)
@@ -102,16 +68,15 @@ func fileData(s memtrack.Span) (pages []uint64, err error) {
 	return pages, nil
 }
 
-func dataOf(s memtrack.Span, m mapping) (pages []uint64, err error) {
-	path := "/proc/" + strconv.Itoa(s.PID) + "/map_files/" + strconv.FormatUint(m.start, 16) + "-" + strconv.FormatUint(m.end, 16)
-	f, err := os.Open(path)
+func dataOf(s memtrack.Span, m memtrack.Mapping) (pages []uint64, err error) {
+	f, err := memtrack.OpenBehind(s.PID, m, os.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	first, last := max(m.start, s.Start), min(m.end, s.End)
+	first, last := max(m.Start, s.Start), min(m.End, s.End)
 	for at := first; at < last; {
-		from, err := f.Seek(int64(at-m.start+m.offset), unix.SEEK_DATA)
+		from, err := f.Seek(int64(at-m.Start+m.Offset), unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) {
 			break
 		}
@@ -119,11 +84,11 @@ func dataOf(s memtrack.Span, m mapping) (pages []uint64, err error) {
 			return nil, err
 		}
 		to, err := f.Seek(from, unix.SEEK_HOLE)
-		if err != nil && !errors.Is(err, io.EOF) {
+		if err != nil {
 			return nil, err
 		}
-		at = min(last, uint64(to)-m.offset+m.start)
-		for a := uint64(from) - m.offset + m.start; a < at; a += memtrack.PageBytes {
+		at = min(last, uint64(to)-m.Offset+m.Start)
+		for a := uint64(from) - m.Offset + m.Start; a < at; a += memtrack.PageBytes {
 			pages = append(pages, (a-s.Start)/memtrack.PageBytes)
 		}
 	}

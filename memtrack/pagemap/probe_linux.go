@@ -24,7 +24,7 @@ func Probe() error {
 		return fmt.Errorf("pagemap-scan: %w", err)
 	}
 	defer unix.Close(fd)
-	if err := tryTracker(NewScan(), mem, true); err != nil {
+	if err := tryTracker(NewScan(memtrack.Zeroed), mem, true); err != nil {
 		return fmt.Errorf("pagemap-scan: %w", err)
 	}
 	return nil
@@ -38,7 +38,7 @@ func ProbeSoftDirty() error {
 		return fmt.Errorf("soft-dirty: %w", err)
 	}
 	defer unix.Munmap(mem)
-	if err := tryTracker(NewSoftDirty(), mem, false); err != nil {
+	if err := tryTracker(NewSoftDirty(memtrack.Zeroed), mem, false); err != nil {
 		return fmt.Errorf("soft-dirty: %w", err)
 	}
 	return nil

@@ -22,6 +22,8 @@ const (
 // SoftDirty tracks with the soft-dirty bits of the page table. It over-reports: the kernel sets the bit for whole new
 // mappings, and Linux forgets it for shared pages that were swapped out, so with shared memory and swap everything counts.
 type SoftDirty struct {
+	baseline memtrack.Baseline
+
 	mu     sync.Mutex // guards the rest; held during system calls, not while pages are copied
 	ledger memtrack.Ledger
 	memory spanned
@@ -29,13 +31,13 @@ type SoftDirty struct {
 }
 
 // NewSoftDirty makes a tracker that Start will bind to memory. Only one may track a process.
-func NewSoftDirty() *SoftDirty { return &SoftDirty{} }
+func NewSoftDirty(b memtrack.Baseline) *SoftDirty { return &SoftDirty{baseline: b} }
 
 // Name is "soft-dirty".
 func (t *SoftDirty) Name() string { return "soft-dirty" }
 
-// Start clears the bits. What the process holds already counts as changed at the first Cut. Starting again on the same
-// memory is a no-op.
+// Start clears the bits. What the baseline doesn't vouch for counts as changed at the first Cut: with Zeroed, what the
+// process holds already. Starting again on the same memory is a no-op. Precondition: nothing is written during Start.
 func (t *SoftDirty) Start(m memtrack.Memory) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -43,21 +45,25 @@ func (t *SoftDirty) Start(m memtrack.Memory) error {
 	if s == nil || err != nil {
 		return err
 	}
-	inFile, err := fileData(s.Span())
+	span := s.Span()
+	held, err := heldAt(span, t.baseline, func() ([]uint64, error) {
+		inFile, err := fileData(span)
+		if err != nil {
+			return nil, err
+		}
+		inTable, err := entries(span, ownPage(span))
+		return memtrack.Union(inTable, inFile), err
+	})
 	if err != nil {
 		return fmt.Errorf("track by %s: %w", t.Name(), err)
 	}
-	held, err := entries(s.Span(), ownPage(s.Span()))
-	if err != nil {
-		return fmt.Errorf("track by %s: %w", t.Name(), err)
-	}
-	if err := clearSoftDirty(s.Span().PID); err != nil {
+	if err := clearSoftDirty(span.PID); err != nil {
 		return fmt.Errorf("track by %s: %w", t.Name(), err)
 	}
 	if err := memtrack.Prepare(); err != nil {
 		return fmt.Errorf("track by %s: %w", t.Name(), err)
 	}
-	t.ledger.Owe(memtrack.Union(held, inFile))
+	t.ledger.Owe(held)
 	t.memory = s
 	return nil
 }
@@ -122,7 +128,7 @@ func (t *SoftDirty) Pending(context.Context) (int, error) {
 // dirty needs mu.
 func (t *SoftDirty) dirty() ([]uint64, error) {
 	if t.lost || sharedAt(t.memory.Span()) && swapInUse() { // I7
-		return everyPage(t.memory), nil
+		return everyPage(t.memory.Pages()), nil
 	}
 	return entries(t.memory.Span(), func(e uint64) bool { return e&entrySoftDirty != 0 && e&(entryPresent|entrySwapped) != 0 })
 }

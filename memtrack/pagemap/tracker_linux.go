@@ -16,24 +16,25 @@ type spanned interface {
 
 // Scan tracks exactly with PAGEMAP_SCAN. Its memory must be registered for asynchronous write protection.
 type Scan struct {
-	mu     sync.Mutex // guards the rest; held during system calls, not while pages are copied
-	ledger memtrack.Ledger
-	memory spanned
-	reader *scanner
-	lost   bool // a scan failed half-way: any page may have been taken from the kernel without our learning of it
+	baseline memtrack.Baseline
+
+	mu      sync.Mutex // guards the rest; held during system calls, not while pages are copied
+	ledger  memtrack.Ledger
+	memory  spanned
+	reader  *scanner
+	changed filter // what a cut takes
+	lost    bool   // a scan failed half-way: any page may have been taken from the kernel without our learning of it
 }
 
 // NewScan makes a tracker that Start will bind to memory.
-func NewScan() *Scan { return &Scan{} }
+func NewScan(b memtrack.Baseline) *Scan { return &Scan{baseline: b} }
 
 // Name is "pagemap-scan".
 func (t *Scan) Name() string { return "pagemap-scan" }
 
-// written is what a cut takes: the unprotected pages, protecting them again.
-var written = filter{flags: flagWPMatching | flagCheckWPAsync, mask: pageIsWritten}
-
-// Start arms the whole memory. What the process holds already counts as changed at the first Cut. Starting again on the
-// same memory is a no-op.
+// Start arms the memory. What the baseline doesn't vouch for counts as changed at the first Cut: with Zeroed, what the
+// process holds already. Starting again on the same memory is a no-op. Precondition, unless Zeroed: nothing is written
+// during Start.
 func (t *Scan) Start(m memtrack.Memory) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -45,7 +46,7 @@ func (t *Scan) Start(m memtrack.Memory) error {
 	if err != nil {
 		return fmt.Errorf("track by %s: %w", t.Name(), err)
 	}
-	populated, err := populatedAndArm(s.Span(), reader)
+	held, changed, err := arm(s.Span(), reader, t.baseline)
 	if err == nil {
 		err = memtrack.Prepare()
 	}
@@ -53,25 +54,48 @@ func (t *Scan) Start(m memtrack.Memory) error {
 		_ = reader.close()
 		return fmt.Errorf("track by %s: %w", t.Name(), err)
 	}
-	t.ledger.Owe(populated)
-	t.memory, t.reader = s, reader
+	t.ledger.Owe(held)
+	t.memory, t.reader, t.changed = s, reader, changed
 	return nil
 }
 
-// populatedAndArm looks before and after arming, so that a page written in between is in one of the two lists.
-func populatedAndArm(s memtrack.Span, reader *scanner) ([]uint64, error) {
-	before, err := populated(s, reader)
+// arm gives the pages that count as changed at Start and the filter of later cuts.
+func arm(s memtrack.Span, reader *scanner, b memtrack.Baseline) (held []uint64, changed filter, err error) {
+	if !sharedAt(s) {
+		before, err := reader.scan(writtenPrivate)
+		if err != nil {
+			return nil, filter{}, err
+		}
+		held, err := heldAt(s, b, func() ([]uint64, error) { return before, nil })
+		return held, writtenPrivate, err
+	}
+	held, err = heldAt(s, b, func() ([]uint64, error) { return populated(s, reader) })
 	if err != nil {
-		return nil, err
+		return nil, filter{}, err
 	}
-	if _, err := reader.scan(written); err != nil { // its result is "all": a page that was never there has no protection either
-		return nil, err
+	if _, err := reader.scan(writtenShared); err != nil { // its result is "all": a page that was never there has no protection either
+		return nil, filter{}, err
 	}
-	after, err := reader.scan(present(s))
-	if err != nil {
-		return nil, err
+	if b == memtrack.Zeroed { // written since populated looked
+		after, err := reader.scan(filter{mask: pageIsPresent})
+		if err != nil {
+			return nil, filter{}, err
+		}
+		held = memtrack.Union(held, after)
 	}
-	return memtrack.Union(before, after), nil
+	return held, writtenShared, nil
+}
+
+// heldAt gives the pages that count as changed at Start.
+func heldAt(s memtrack.Span, b memtrack.Baseline, populated func() ([]uint64, error)) ([]uint64, error) {
+	switch b {
+	case memtrack.Same:
+		return nil, nil
+	case memtrack.Zeroed:
+		return populated()
+	default:
+		return everyPage(s.Pages()), nil
+	}
 }
 
 // Cut takes the changed pages and copies them.
@@ -96,13 +120,13 @@ func (t *Scan) take() ([]uint64, memtrack.Memory, error) {
 	if err := t.ledger.Ready(); err != nil {
 		return nil, nil, err
 	}
-	pages, err := t.reader.scan(written)
+	pages, err := t.reader.scan(t.changed)
 	if err != nil {
 		t.lost = true
 		return nil, nil, err
 	}
 	if t.lost { // I7
-		pages = everyPage(t.memory)
+		pages = everyPage(t.memory.Pages())
 		t.lost = false
 	}
 	return pages, t.memory, nil
@@ -115,12 +139,14 @@ func (t *Scan) Pending(context.Context) (int, error) {
 	if t.memory == nil {
 		return 0, fmt.Errorf("count changed pages: tracking has not started: %w", memtrack.ErrEnded)
 	}
-	if t.lost {
-		return int(t.memory.Pages()), nil
-	}
-	pages, err := t.reader.scan(filter{flags: flagCheckWPAsync, mask: pageIsWritten})
+	look := t.changed
+	look.flags &^= flagWPMatching
+	pages, err := t.reader.scan(look)
 	if err != nil {
 		return 0, fmt.Errorf("count changed pages: %w", err)
+	}
+	if t.lost {
+		return int(t.memory.Pages()), nil
 	}
 	return len(memtrack.Union(t.ledger.Owed(), pages)), nil
 }
@@ -139,7 +165,7 @@ func (t *Scan) Stop() error {
 // bind gives m as memory of another process; nil when it is the one bound already.
 func bind(bound spanned, m memtrack.Memory) (spanned, error) {
 	if bound != nil {
-		if memtrack.Memory(bound) == m {
+		if memtrack.SameMemory(bound, m) {
 			return nil, nil
 		}
 		return nil, fmt.Errorf("track memory: started already, on other memory")
@@ -151,8 +177,8 @@ func bind(bound spanned, m memtrack.Memory) (spanned, error) {
 	return s, nil
 }
 
-func everyPage(m memtrack.Memory) []uint64 {
-	pages := make([]uint64, m.Pages())
+func everyPage(n uint64) []uint64 {
+	pages := make([]uint64, n)
 	for i := range pages {
 		pages[i] = uint64(i)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -210,4 +211,28 @@ func (b *Base) writeZeros(first, n uint64) error {
 		b.setPresent(first + i)
 	}
 	return nil
+}
+
+// readBack reads a page that is present from the file.
+func (b *Base) readBack(page uint64, dst []byte) error {
+	if page >= b.slots || !b.Present(page) || len(dst) != pageBytes {
+		return fmt.Errorf("read back page %d into %d bytes: %w", page, len(dst), unix.EINVAL)
+	}
+	b.life.RLock()
+	defer b.life.RUnlock()
+	if b.fd < 0 {
+		return fmt.Errorf("read back page %d: %w", page, memtrack.ErrEnded)
+	}
+	for {
+		n, err := unix.Pread(b.fd, dst, int64(page*pageBytes))
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return fmt.Errorf("read back page %d: %w", page, err)
+		case n != pageBytes:
+			return fmt.Errorf("read back page %d: %w", page, io.ErrUnexpectedEOF)
+		default:
+			return nil
+		}
+	}
 }

@@ -56,7 +56,7 @@ func open(t testing.TB, base *Base, o Options) (*memtest.Child, *Pager) {
 
 func startScan(t testing.TB, m memtrack.Memory) *pagemap.Scan {
 	t.Helper()
-	tracker := pagemap.NewScan()
+	tracker := pagemap.NewScan(memtrack.Same)
 	if err := tracker.Start(m); err != nil {
 		t.Fatal(err)
 	}

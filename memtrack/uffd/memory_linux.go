@@ -25,3 +25,6 @@ func (m *memory) View(ctx context.Context, pages []uint64, dst []byte) error {
 
 // Absent tells whether a page has not come in. Such a page can't have been written.
 func (m *memory) Absent(page uint64) bool { return !m.base.Present(page) }
+
+// Original reads what a page held when it came in.
+func (m *memory) Original(page uint64, dst []byte) error { return m.base.readBack(page, dst) }

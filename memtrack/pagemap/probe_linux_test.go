@@ -1,8 +1,0 @@
-package pagemap
-
-import "testing"
-
-func TestProbes(t *testing.T) {
-	t.Log(Probe())
-	t.Log(ProbeSoftDirty())
-}

@@ -1,0 +1,185 @@
+package qemu
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+)
+
+// pool keeps a few waiting processes of the shape that was asked for last. One goroutine (fill) makes them; one for each
+// (guard) notices when it dies.
+type pool struct {
+	spawn func(context.Context, shape) (*instance, error)
+	size  int
+	log   *slog.Logger
+
+	stop   context.CancelFunc
+	stopCh <-chan struct{}
+	kick   chan struct{} // capacity 1: there may be something to make
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex // guards the rest; never held over a spawn
+	wanted  *shape
+	waiting []*waiter // oldest first
+	deaths  int       // of waiting processes, in a row
+}
+
+// waiter is a waiting process in the pool.
+type waiter struct {
+	*instance
+	taken chan struct{} // closed when it leaves the pool
+}
+
+// maxDeaths is how often in a row a waiting process may die before no more are made until the next warm: a QEMU that can't
+// live must not be started for ever.
+const maxDeaths = 3
+
+func newPool(size int, log *slog.Logger, spawn func(context.Context, shape) (*instance, error)) *pool {
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &pool{spawn: spawn, size: size, log: log, stop: cancel, stopCh: ctx.Done(), kick: make(chan struct{}, 1)}
+	p.wg.Go(func() { p.fill(ctx) })
+	return p
+}
+
+// take gives a living process of this shape, specialised by nobody yet; nil if there is none.
+func (p *pool) take(s shape) *instance {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, w := range p.waiting {
+		if w.shape != s || hasEnded(w.ended) {
+			continue
+		}
+		p.remove(i)
+		p.deaths = 0
+		return w.instance
+	}
+	return nil
+}
+
+// warm asks for waiting processes of this shape, made in the background.
+func (p *pool) warm(s shape) {
+	p.mu.Lock()
+	p.wanted, p.deaths = &s, 0
+	p.mu.Unlock()
+	p.nudge()
+}
+
+func (p *pool) nudge() {
+	select {
+	case p.kick <- struct{}{}:
+	default:
+	}
+}
+
+// close ends what waits and returns when nothing of the pool is left.
+func (p *pool) close() {
+	p.stop()
+	p.wg.Wait()
+	p.mu.Lock()
+	left := p.waiting
+	p.waiting = nil
+	p.mu.Unlock()
+	for _, w := range left {
+		w.close()
+	}
+}
+
+func (p *pool) fill(ctx context.Context) {
+	for {
+		select {
+		case <-p.kick:
+		case <-ctx.Done():
+			return
+		}
+		for ctx.Err() == nil && p.makeOne(ctx) {
+		}
+	}
+}
+
+// makeOne brings the pool one step nearer to what is wanted and says whether there may be more to do.
+func (p *pool) makeOne(ctx context.Context) bool {
+	p.mu.Lock()
+	if p.wanted == nil || p.deaths >= maxDeaths {
+		p.mu.Unlock()
+		return false
+	}
+	wanted, fit := *p.wanted, 0
+	for _, w := range p.waiting {
+		if w.shape == wanted {
+			fit++
+		}
+	}
+	var evicted *waiter
+	if fit < p.size && len(p.waiting) >= p.size {
+		for i, w := range p.waiting {
+			if w.shape != wanted {
+				evicted = w
+				p.remove(i)
+				break
+			}
+		}
+	}
+	p.mu.Unlock()
+	if evicted != nil {
+		evicted.close()
+	}
+	if fit >= p.size {
+		return false
+	}
+	in, err := p.spawn(ctx, wanted)
+	if err != nil {
+		if ctx.Err() == nil {
+			p.log.Warn("a waiting process didn't start", "err", err)
+		}
+		return false
+	}
+	w := &waiter{instance: in, taken: make(chan struct{})}
+	p.mu.Lock()
+	p.waiting = append(p.waiting, w)
+	p.mu.Unlock()
+	p.wg.Go(func() { p.guard(w) })
+	return true
+}
+
+// guard replaces a waiting process that dies.
+func (p *pool) guard(w *waiter) {
+	select {
+	case <-w.taken:
+		return
+	case <-p.stopCh:
+		return
+	case <-w.ended:
+	}
+	p.mu.Lock()
+	was := false
+	for i, other := range p.waiting {
+		if other == w {
+			p.remove(i)
+			p.deaths++
+			was = true
+			break
+		}
+	}
+	p.mu.Unlock()
+	if !was {
+		return // taken, or evicted, at the same moment
+	}
+	p.log.Warn("a waiting process died", "pid", w.id.PID, "said", w.said.lastLine())
+	w.close()
+	p.nudge()
+}
+
+// remove is called with mu held.
+func (p *pool) remove(i int) {
+	close(p.waiting[i].taken)
+	p.waiting = append(p.waiting[:i:i], p.waiting[i+1:]...)
+}
+
+func hasEnded(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
