@@ -25,6 +25,9 @@ func (h *Host) Exec(ctx context.Context, r ExecRequest, s guest.Streams) (ExecRe
 		r.Command.ID = newExecID(r.RequestID)
 	}
 	out := ExecResult{ExecID: r.Command.ID}
+	if r.Command, err = h.imageDefaults(ctx, v, r.Command); err != nil {
+		return out, err
+	}
 	unlock, err := v.lock(ctx, "exec")
 	if err != nil {
 		return out, err
