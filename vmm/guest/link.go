@@ -21,6 +21,7 @@ type link struct {
 
 	mu      sync.Mutex // guards the rest
 	wake    sync.Cond
+	first   [][]byte     // encoded frames that go before a HOLD: the RELEASE of the one before
 	control [][]byte     // encoded frames
 	ready   []*outStream // each at most once
 	holding *frame       // to be written as the last frame
@@ -71,6 +72,11 @@ func (l *link) take() ([]byte, *outStream) {
 		case l.closed:
 			return nil, nil
 		case l.stopped:
+		case len(l.first) > 0:
+			p := l.first[0]
+			l.first = append(l.first[:0], l.first[1:]...)
+			l.writing = true
+			return p, nil
 		case l.holding != nil:
 			p := appendFrame(nil, *l.holding)
 			l.stopped, l.writing = true, true
@@ -113,7 +119,7 @@ func (l *link) queue(s *outStream) {
 func (l *link) idle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.writing && len(l.control) == 0 && len(l.ready) == 0
+	return !l.writing && len(l.first) == 0 && len(l.control) == 0 && len(l.ready) == 0
 }
 
 // flush waits until everything queued has been written, or for limit.
@@ -127,7 +133,7 @@ func (l *link) flush(limit time.Duration) {
 	})
 	defer timer.Stop()
 	l.mu.Lock()
-	for !late && !l.closed && (l.writing || len(l.control) > 0 || len(l.ready) > 0) {
+	for !late && !l.closed && (l.writing || len(l.first) > 0 || len(l.control) > 0 || len(l.ready) > 0) {
 		l.wake.Wait()
 	}
 	l.mu.Unlock()
@@ -136,7 +142,7 @@ func (l *link) flush(limit time.Duration) {
 // reset forgets everything queued and any hold: a new session begins.
 func (l *link) reset() {
 	l.mu.Lock()
-	l.control, l.ready, l.holding, l.stopped = nil, nil, nil, false
+	l.first, l.control, l.ready, l.holding, l.stopped = nil, nil, nil, nil, false
 	l.mu.Unlock()
 }
 
@@ -164,7 +170,7 @@ func (l *link) release(id uint32, then *frame) {
 		said := l.stopped
 		l.holding, l.stopped = nil, false
 		if then != nil && said {
-			l.control = append([][]byte{appendFrame(nil, *then)}, l.control...)
+			l.first = append(l.first, appendFrame(nil, *then))
 		}
 		l.wake.Broadcast()
 	}
