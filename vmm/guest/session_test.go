@@ -368,7 +368,7 @@ func TestQuiescedChannelIsNeitherReadNorWritten(t *testing.T) {
 	defer func() { c.Close(); <-served }()
 
 	want, got := sha256.New(), sha256.New()
-	io.Copy(want, pattern(30<<20))
+	io.Copy(want, pattern(6<<20))
 	done := make(chan error, 1)
 	go func() { // bytes in both directions
 		_, err := c.Exec(t.Context(), ExecRequest{ID: "a", Argv: []string{"cat"}, Stdin: true}, Streams{Stdin: pattern(6 << 20), Stdout: got})
