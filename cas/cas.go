@@ -120,12 +120,19 @@ type Store interface {
 // Kinds of failure a caller acts on.
 var (
 	// ErrNotFound: no chunk of that name.
-	ErrNotFound = errors.New("chunk not found")
+	ErrNotFound error = notFoundError{}
 	// ErrCorrupt is what every *CorruptError is.
 	ErrCorrupt = errors.New("chunk is corrupt")
 	// ErrNoSpace: the medium is full, or below the reserve the store keeps free. Nothing was lost.
 	ErrNoSpace = errors.New("no space left for chunks")
 )
+
+type notFoundError struct{}
+
+func (notFoundError) Error() string { return "chunk not found" }
+
+// Permanent tells a pager that asking again is of no use.
+func (notFoundError) Permanent() bool { return true }
 
 // CorruptError carries the evidence of a chunk whose bytes do not match its name.
 type CorruptError struct {
@@ -141,3 +148,6 @@ func (e *CorruptError) Error() string {
 
 // Is makes errors.Is(err, ErrCorrupt) hold.
 func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
+
+// Permanent tells a pager that asking again is of no use.
+func (e *CorruptError) Permanent() bool { return true }

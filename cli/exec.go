@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -27,7 +28,8 @@ all it has started. With --json the output is x-ndjson on stdout, as the HTTP AP
 Exit codes: the command's own; 125 when it never ran; 1 when it was lost while it ran; 2 wrong usage.`,
 		Example: "  flash exec agent-1 -- sh -c 'cd /work/project && sh run-tests.sh'\n  flash exec -t agent-1 sh",
 		Args: func(cmd *cobra.Command, args []string) error {
-			return exactArgs("VM", "a command")(cmd, afterDashes(args)[:min(len(afterDashes(args)), 2)])
+			args = withoutDashes(args)
+			return exactArgs("VM", "a command")(cmd, args[:min(len(args), 2)])
 		},
 		ValidArgsFunction: a.completeOneVM,
 	}
@@ -50,13 +52,21 @@ Exit codes: the command's own; 125 when it never ran; 1 when it was lost while i
 		if checkpoint || noCheckpoint {
 			r.Checkpoint = &checkpoint
 		}
-		args = afterDashes(args)
+		args = withoutDashes(args)
 		r.ID, r.Command.Argv = args[0], args[1:]
 		r.Command.Env = a.environment(env)
 		r.Command.Stdin = interactive || r.Command.TTY || !isTerminal(a.stdin)
 		return a.run(func(cmd *cobra.Command, _ []string) error { return a.exec(cmd.Context(), r) })(cmd, args)
 	}
 	return cmd
+}
+
+// withoutDashes drops the -- between VM and command, which flag parsing that ends at the VM leaves there.
+func withoutDashes(args []string) []string {
+	if len(args) > 1 && args[1] == "--" {
+		return slices.Delete(slices.Clone(args), 1, 2)
+	}
+	return args
 }
 
 // environment turns NAME into NAME=VALUE of ours; a name we haven't got is left out.
@@ -81,12 +91,4 @@ func (a *app) exec(ctx context.Context, r host.ExecRequest) error {
 		r.Command.Rows, r.Command.Cols = size.Rows, size.Cols
 		return api.Exec(ctx, r, s)
 	})
-}
-
-// afterDashes drops the -- between the VM and its command, which flags that end at the VM leave among the arguments.
-func afterDashes(args []string) []string {
-	if len(args) > 1 && args[1] == "--" {
-		return append(args[:1:1], args[2:]...)
-	}
-	return args
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -24,7 +25,7 @@ func checkLeftovers(home string, daemonPID int, vms []host.VM) check {
 	for _, dir := range procs {
 		pid, _ := strconv.Atoi(filepath.Base(dir))
 		cmdline, err := os.ReadFile(filepath.Join(dir, "cmdline"))
-		if err != nil || known[pid] || !machineOf(home, cmdline) || parentOf(dir) == daemonPID {
+		if err != nil || known[pid] || !machineOf(cmdline, home, runDir(home)) || parentOf(dir) == daemonPID {
 			continue // gone meanwhile, a VM's, not ours, or waiting in the daemon's pool
 		}
 		found = append(found, fmt.Sprintf("process %d", pid))
@@ -35,10 +36,11 @@ func checkLeftovers(home string, daemonPID int, vms []host.VM) check {
 	return check{Name: name, Result: resultOK, Found: "none"}
 }
 
-// machineOf tells whether a command line is a QEMU with a file of the home among its arguments.
-func machineOf(home string, cmdline []byte) bool {
+// machineOf tells whether a command line is a QEMU with a file of one of the folders among its arguments.
+func machineOf(cmdline []byte, dirs ...string) bool {
 	argv0, rest, _ := bytes.Cut(cmdline, []byte{0})
-	return strings.HasPrefix(filepath.Base(string(argv0)), "qemu-system-") && bytes.Contains(rest, []byte(home+"/"))
+	return strings.HasPrefix(filepath.Base(string(argv0)), "qemu-system-") &&
+		slices.ContainsFunc(dirs, func(dir string) bool { return bytes.Contains(rest, []byte(dir+"/")) })
 }
 
 // parentOf reads field 4 of /proc/PID/stat; the fields are counted after the name, which may hold anything.

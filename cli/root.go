@@ -20,12 +20,6 @@ func Main() int {
 }
 
 func (a *app) main(ctx context.Context, args []string) int {
-	// Wrong usage is told as JSON too, also when it keeps the flag from being parsed.
-	end := slices.Index(args, "--")
-	if end < 0 {
-		end = len(args)
-	}
-	a.json = slices.Contains(args[:end], "--json")
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(a.stdin)
@@ -34,6 +28,14 @@ func (a *app) main(ctx context.Context, args []string) int {
 	err := root.ExecuteContext(ctx)
 	if a.client != nil {
 		a.client.Close()
+	}
+	if !a.started && !a.json {
+		// Wrong usage is told as JSON too, also when it has kept --json from being parsed.
+		end := slices.Index(args, "--")
+		if end < 0 {
+			end = len(args)
+		}
+		a.json = slices.Contains(args[:end], "--json")
 	}
 	return a.report(err)
 }
@@ -64,7 +66,7 @@ With --json, results and errors are JSON on stdout.`,
 		},
 	}
 	root.PersistentFlags().StringVar(&a.home, "home", "", "folder of all state (default $FLASH_HOME, else /var/lib/flash as root, else $XDG_DATA_HOME/flash)")
-	root.PersistentFlags().BoolVar(&a.json, "json", a.json, "print results and errors as JSON on stdout")
+	root.PersistentFlags().BoolVar(&a.json, "json", false, "print results and errors as JSON on stdout")
 	root.AddGroup(
 		&cobra.Group{ID: "vm", Title: "Machines:"},
 		&cobra.Group{ID: "time", Title: "Checkpoints:"},

@@ -108,6 +108,7 @@ func (a *app) serve(ctx context.Context, home, tcp, tokenFile string) (err error
 	if err != nil {
 		return err
 	}
+	log.Info("serving", "version", Version, "home", home, "pid", os.Getpid(), "tcp", tcp)
 	serving, ctx := errgroup.WithContext(ctx)
 	serving.Go(func() error { return server.Serve(unix) })
 	if tcp != "" {
@@ -123,7 +124,6 @@ func (a *app) serve(ctx context.Context, home, tcp, tokenFile string) (err error
 		a.say("flash serves at tcp:%s", l.Addr())
 		serving.Go(func() error { return server.ServeTCP(l, token) })
 	}
-	log.Info("serving", "version", Version, "home", home, "pid", os.Getpid(), "tcp", tcp)
 	<-ctx.Done()
 	stop() // a second signal ends us at once
 	log.Info("ending")

@@ -3,11 +3,12 @@ package memtrack
 import "sync"
 
 const (
-	minArenaBytes = 64 << 20  // what Prepare touches in advance: a cut of 16,384 pages
-	maxKeptBytes  = 256 << 20 // arenas kept for reuse, all together
+	arenaPages = 16384 // 64 MiB
+	arenaBytes = arenaPages * PageBytes
+	maxFree    = 4 // arenas kept for reuse: 256 MiB
 )
 
-// arena is memory outside the garbage-collected heap, touched in advance.
+// arena is 64 MiB outside the garbage-collected heap, touched in advance.
 type arena struct{ bytes []byte }
 
 // arenas is shared by all trackers of the process: a delta is open for some milliseconds at a time, so a hundred machines
@@ -15,15 +16,14 @@ type arena struct{ bytes []byte }
 var arenas arenaCache
 
 type arenaCache struct {
-	mu        sync.Mutex // guards the rest
-	free      []*arena
-	freeBytes int
+	mu   sync.Mutex // guards the rest
+	free []*arena
 }
 
 // Prepare sees to it that a first cut of up to 64 MiB finds an arena that needs no page faults.
 // A tracker calls it in Start, outside any pause.
 func Prepare() error {
-	a, err := arenas.take(minArenaBytes)
+	a, err := arenas.take()
 	if err != nil {
 		return err
 	}
@@ -31,33 +31,23 @@ func Prepare() error {
 	return nil
 }
 
-// take gives an arena of at least n bytes, the smallest that is free, else a new one.
-func (c *arenaCache) take(n int) (*arena, error) {
+func (c *arenaCache) take() (*arena, error) {
 	c.mu.Lock()
-	best := -1
-	for i, a := range c.free {
-		if len(a.bytes) >= n && (best < 0 || len(a.bytes) < len(c.free[best].bytes)) {
-			best = i
-		}
-	}
-	if best >= 0 {
-		a := c.free[best]
-		last := len(c.free) - 1
-		c.free[best], c.free[last] = c.free[last], nil
+	if last := len(c.free) - 1; last >= 0 {
+		a := c.free[last]
 		c.free = c.free[:last]
-		c.freeBytes -= len(a.bytes)
 		c.mu.Unlock()
 		return a, nil
 	}
 	c.mu.Unlock()
-	return newArena(max(minArenaBytes, (n+minArenaBytes-1)/minArenaBytes*minArenaBytes))
+	return newArena(arenaBytes)
 }
 
-// give keeps a for the next cut, or frees it when enough is kept.
+// give keeps a for the next cut, or frees it when enough are kept.
 func (c *arenaCache) give(a *arena) {
 	c.mu.Lock()
-	if c.freeBytes+len(a.bytes) <= maxKeptBytes {
-		c.free, c.freeBytes = append(c.free, a), c.freeBytes+len(a.bytes)
+	if len(c.free) < maxFree {
+		c.free = append(c.free, a)
 		a = nil
 	}
 	c.mu.Unlock()

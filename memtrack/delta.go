@@ -14,11 +14,14 @@ import (
 //	open ──Commit──▶ ended            the pages are forgotten
 //	open ──Rollback▶ ended            the ledger owes the pages again
 type Delta struct {
-	pages []uint64 // ascending; not changed after open
-
-	mu     sync.RWMutex // guards the rest; held for reading while a page is copied out, so that the arena isn't reused under it
-	data   *arena       // nil once ended
+	pages  []uint64 // ascending; not changed after open
+	places []int32  // where each page lies, counted in pages over all arenas; zeroPlace: nowhere. nil: they lie in order
+	kept   int      // pages that lie somewhere, if places says where
 	ledger *Ledger
+
+	mu    sync.RWMutex // guards the rest; held for reading while a page is copied out, so that no arena is reused under it
+	data  []*arena     // of arenaPages each
+	ended bool
 }
 
 // Slots yields the changed pages in ascending order.
@@ -38,10 +41,17 @@ func (d *Delta) ReadSlot(ctx context.Context, slot uint64, dst []byte) error {
 	}
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	if d.data == nil {
+	if d.ended {
 		return fmt.Errorf("read page %d of a delta: %w", slot, ErrEnded)
 	}
-	copy(dst, d.data.bytes[at*PageBytes:])
+	if d.places != nil {
+		at = int(d.places[at])
+	}
+	if at == zeroPlace {
+		clear(dst)
+		return nil
+	}
+	copy(dst, d.data[at/arenaPages].bytes[at%arenaPages*PageBytes:])
 	return nil
 }
 
@@ -54,13 +64,21 @@ func (d *Delta) Rollback() { d.end(true) }
 func (d *Delta) end(owe bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.data == nil {
+	if d.ended {
 		return
 	}
+	d.ended = true
 	if owe {
 		d.ledger.Owe(d.pages)
 	}
 	d.ledger.closed()
-	arenas.give(d.data)
+	d.release()
+}
+
+// release gives the arenas back. It needs mu, or that nobody else has d.
+func (d *Delta) release() {
+	for _, a := range d.data {
+		arenas.give(a)
+	}
 	d.data = nil
 }

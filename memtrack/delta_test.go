@@ -1,6 +1,7 @@
 package memtrack_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -43,7 +44,7 @@ func mustCut(t testing.TB, tracker memtrack.Tracker, want ...uint64) *memtrack.D
 
 func read(t testing.TB, d *memtrack.Delta, p uint64) byte {
 	t.Helper()
-	b := make([]byte, page)
+	b := bytes.Repeat([]byte{0xaa}, page) // ReadSlot must fill it
 	if err := d.ReadSlot(t.Context(), p, b); err != nil {
 		t.Fatal(err)
 	}
@@ -180,4 +181,37 @@ func TestDeltaOutlivesItsTracker(t *testing.T) {
 		t.Error("the delta changed")
 	}
 	d.Rollback()
+}
+
+// A booted machine's first cut: everything was written, nearly all of it with zeros.
+func TestCutOfMoreThanAnArenaHoldsEveryPage(t *testing.T) {
+	const pages = 40000
+	b := memtrack.NewBuffer(pages * page)
+	tracker := &memtrack.BufferTracker{}
+	if err := tracker.Start(b); err != nil {
+		t.Fatal(err)
+	}
+	all := make([]uint64, pages)
+	for i := range all {
+		all[i] = uint64(i)
+	}
+	write(t, b, all, 0)
+	for i := uint64(0); i < pages; i++ {
+		if i%3 == 0 || i > 16000 && i < 35000 { // more than an arena of them
+			write(t, b, []uint64{i}, byte(i%251+1))
+		}
+	}
+	d := mustCut(t, tracker, all...)
+	write(t, b, all, 0xff)
+	for i := uint64(0); i < pages; i++ {
+		want := byte(0)
+		if i%3 == 0 || i > 16000 && i < 35000 {
+			want = byte(i%251 + 1)
+		}
+		if got := read(t, d, i); got != want {
+			t.Fatalf("page %d holds %d, want %d", i, got, want)
+		}
+	}
+	d.Rollback()
+	mustCut(t, tracker, all...).Commit()
 }

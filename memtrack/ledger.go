@@ -51,12 +51,10 @@ func (l *Ledger) Cut(ctx context.Context, m Memory, pages []uint64) (*Delta, err
 	l.owed, l.open = nil, true
 	l.mu.Unlock()
 
-	data, err := arenas.take(len(all) * PageBytes)
+	d := &Delta{pages: all, ledger: l}
+	err := d.copyPages(ctx, m)
 	if err == nil {
-		if err = m.View(ctx, all, data.bytes[:len(all)*PageBytes]); err == nil {
-			return &Delta{pages: all, data: data, ledger: l}, nil
-		}
-		arenas.give(data)
+		return d, nil
 	}
 	l.Owe(all)
 	l.closed()

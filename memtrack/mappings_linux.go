@@ -56,6 +56,12 @@ func parseMapping(line string) (Mapping, error) {
 	return m, nil
 }
 
+// Continues tells whether m goes on, in memory and in the file, where the mapping that begins with first ends so far.
+func (m Mapping) Continues(first Mapping, end uint64) bool {
+	return m.Start == end && m.Inode == first.Inode && m.Device == first.Device && m.Inode != 0 && m.Shared == first.Shared &&
+		m.Offset == first.Offset+(end-first.Start)
+}
+
 // Within gives the mappings that a span covers or touches.
 func (s Span) Within() ([]Mapping, error) {
 	all, err := Mappings(s.PID)

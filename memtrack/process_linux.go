@@ -2,10 +2,7 @@ package memtrack
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"runtime"
-	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,27 +10,14 @@ import (
 const (
 	maxRuns      = 1024     // IOV_MAX
 	maxViewBytes = 16 << 20 // copied between two looks at ctx: some 5 ms
-	minPartPages = 512      // 2 MiB: below that, starting a thread costs more than it saves
-	maxCores     = 4        // memory is no faster with more
 )
 
-// View copies pages, large numbers of them on several cores: the machine is paused then and leaves them idle.
+// View copies pages, large numbers of them on several cores.
 func (p *Process) View(ctx context.Context, pages []uint64, dst []byte) error {
 	if err := checkView(p, pages, dst); err != nil {
 		return err
 	}
-	parts := max(1, min(maxCores, runtime.GOMAXPROCS(0), len(pages)/minPartPages))
-	if parts == 1 {
-		return p.view(ctx, pages, dst)
-	}
-	errs := make([]error, parts)
-	var wg sync.WaitGroup
-	for i := range parts {
-		from, to := i*len(pages)/parts, (i+1)*len(pages)/parts
-		wg.Go(func() { errs[i] = p.view(ctx, pages[from:to], dst[from*PageBytes:to*PageBytes]) })
-	}
-	wg.Wait()
-	return errors.Join(errs...)
+	return inParts(pages, dst, func(pages []uint64, dst []byte) error { return p.view(ctx, pages, dst) })
 }
 
 // view copies pages on this thread; neighbours are one iovec, and up to 1024 iovecs or 16 MiB one system call.

@@ -1,8 +1,12 @@
 package memtrack_test
 
 import (
+	"errors"
 	"math/rand/v2"
+	"os"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"flash/memtrack"
 	"flash/memtrack/memtest"
@@ -14,17 +18,26 @@ func TestViewOfAnotherProcessGivesThePagesAsked(t *testing.T) {
 	for i := uint64(0); i < pages; i += 256 {
 		c.Write(t, i, 256, byte(i/256+1))
 	}
-	p := memtrack.NewProcess(c.Span())
+	b, err := memtrack.OpenBacked(c.Span())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	t.Run("process", func(t *testing.T) { viewsWhatWasWritten(t, memtrack.NewProcess(c.Span())) })
+	t.Run("file", func(t *testing.T) { viewsWhatWasWritten(t, b) })
+}
+
+func viewsWhatWasWritten(t *testing.T, m memtrack.Memory) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, share := range []float64{1, 0.5, 0.01, 0} {
 		var asked []uint64
-		for i := range uint64(pages) {
+		for i := range m.Pages() {
 			if r.Float64() < share {
 				asked = append(asked, i)
 			}
 		}
 		got := make([]byte, len(asked)*page)
-		if err := p.View(t.Context(), asked, got); err != nil {
+		if err := m.View(t.Context(), asked, got); err != nil {
 			t.Fatal(err)
 		}
 		for i, a := range asked {
@@ -74,5 +87,41 @@ func TestMappingsAreReadAsTheKernelWritesThem(t *testing.T) {
 	}
 	if _, err := (memtrack.Span{PID: c.Span().PID, Start: 4096, End: 8192}).Within(); err == nil {
 		t.Error("nothing is mapped there")
+	}
+}
+
+func TestReadingABackedMemoryAllocatesNothing(t *testing.T) {
+	c := memtest.Start(t, 1024, true)
+	c.Write(t, 5, 1, 1)
+	b, err := memtrack.OpenBacked(c.Span())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make([]uint64, 1024)
+	for i := range all {
+		all[i] = uint64(i)
+	}
+	if err := b.View(t.Context(), all, make([]byte, 1024*page)); err != nil {
+		t.Fatal(err)
+	}
+	found, err := c.Span().Within()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := memtrack.OpenBehind(c.Span().PID, found[0], os.O_RDONLY)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil || st.Blocks*512 != page {
+		t.Errorf("the file holds %d bytes, %v", st.Blocks*512, err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	private := memtest.Start(t, 16, false)
+	if _, err := memtrack.OpenBacked(private.Span()); !errors.Is(err, memtrack.ErrUnsupported) {
+		t.Errorf("private memory: %v", err)
 	}
 }

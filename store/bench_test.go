@@ -125,8 +125,8 @@ func (w *workload) delta(slots uint64) delta {
 	return ch
 }
 
-// metadataOf gives bytes of metadata of each of 100 checkpoints of 512 MiB, a quarter of it non-zero.
-func metadataOf(tb testing.TB, hotPages, coldPages int) []int64 {
+// metadataOf gives bytes of metadata of each of some checkpoints of 512 MiB, a quarter of it non-zero.
+func metadataOf(tb testing.TB, checkpoints, hotPages, coldPages int) []int64 {
 	tb.Helper()
 	const slots = 1 << 17
 	m := castest.NewMemory()
@@ -141,7 +141,7 @@ func metadataOf(tb testing.TB, hotPages, coldPages int) []int64 {
 	}
 	checkpoint(tb, s, "vm", slots*cas.SlotBytes, firstQuarter{slots / 4})
 	var each []int64
-	for range 100 {
+	for range checkpoints {
 		ch := w.delta(slots / 4) // what changes is what is in use
 		c := checkpoint(tb, s, "vm", slots*cas.SlotBytes, ch)
 		each = append(each, c.NewBytes-int64(len(ch))*(cas.SlotBytes+48))
@@ -157,12 +157,31 @@ func (q firstQuarter) ReadSlot(_ context.Context, slot uint64, dst []byte) error
 	return nil
 }
 
+// Rewriting every leaf touched would be 250 KB.
+func TestACheckpointOfScatteredPagesNeedsLittleMetadata(t *testing.T) {
+	for _, c := range []struct {
+		hot        int
+		most, mean int64 // bytes
+	}{{160, 24 << 10, 24 << 10}, {120, 80 << 10, 45 << 10}} {
+		each := metadataOf(t, 25, c.hot, 160-c.hot)
+		sum := int64(0)
+		for i, n := range each {
+			if sum += n; n > c.most || i == 0 && n > 24<<10 {
+				t.Errorf("%d of 160 pages hot: checkpoint %d has %d bytes of metadata", c.hot, i, n)
+			}
+		}
+		if sum/25 > c.mean {
+			t.Errorf("%d of 160 pages hot: %d bytes of metadata in the mean", c.hot, sum/25)
+		}
+	}
+}
+
 // BenchmarkMetadata: metadata bytes of a checkpoint, the mean of 100, for 160 pages of which so many are hot.
 func BenchmarkMetadata(b *testing.B) {
 	for _, hot := range []int{160, 120, 80, 0} {
 		b.Run(fmt.Sprintf("hot=%d", hot), func(b *testing.B) {
 			for b.Loop() {
-				each := metadataOf(b, hot, 160-hot)
+				each := metadataOf(b, 100, hot, 160-hot)
 				var sum, most int64
 				for _, n := range each {
 					sum, most = sum+n, max(most, n)

@@ -13,8 +13,10 @@ import (
 
 const (
 	// Badger maps its logs into memory: on a full disk a write to them is a SIGBUS that nothing can catch. So no
-	// transaction begins with less than this free; it holds two memtable logs of twice memTableBytes, and some.
-	reserveBytes = 96 << 20
+	// transaction begins with less than this free: two memtables' logs of twice memTableBytes and a value log of twice
+	// valueLogBytes, all of them sparse at first. It is below what cas/local leaves free, so that a store too full for
+	// chunks can still be told what its VMs do.
+	reserveBytes = 2*2*memTableBytes + 2*valueLogBytes
 
 	// maxValueBytes bounds what callers may store under one key; Badger keeps it out of the value log.
 	maxValueBytes = 512 << 10

@@ -70,7 +70,7 @@ func (d *differ) entries(level int, e *manifest.Entry) ([]manifest.Entry, error)
 	if e.Tag == manifest.Zero {
 		return zeroEntries[:manifest.EntryCount(level)], nil
 	}
-	n, err := d.im.s.node(d.ctx, e.Ref(), level)
+	n, err := d.im.s.nodes.node(d.ctx, e.Ref(), level)
 	if err != nil {
 		return nil, fmt.Errorf("compare images %s: %w", d.im.name, err)
 	}
@@ -94,7 +94,7 @@ func (d *differ) fetch(level int, as, bs []manifest.Entry) error {
 			}
 		}
 	}
-	if _, err := d.im.s.nodesOf(d.ctx, refs, level); err != nil {
+	if _, err := d.im.s.nodes.nodesOf(d.ctx, refs, level); err != nil {
 		return fmt.Errorf("compare images %s: %w", d.im.name, err)
 	}
 	return nil

@@ -156,4 +156,4 @@ func mustHold(t testing.TB, im *Image, want delta) {
 }
 
 // forget empties the node cache, so that what is read next is what is stored.
-func forget(s *Store) { s.nodes = newNodeCache(nodeCacheBytes) }
+func forget(s *Store) { s.nodes.cache = newNodeCache(nodeCacheBytes) }

@@ -195,6 +195,12 @@ func TestAnInterruptedDeleteIsFinished(t *testing.T) {
 		if again == "open" {
 			s.Close()
 			s = reopen(t, dir, m)
+			s.view(ctx, func(tx *badger.Txn) error {
+				if keys := keysWith(tx, nil, 100); len(keys) != 1 {
+					t.Errorf("left: %q", keys)
+				}
+				return nil
+			})
 		}
 		newVM(t, s, "vm")
 		if h, err := s.History(ctx, "vm"); err != nil || len(h) != 0 {
@@ -355,5 +361,23 @@ func TestTheWorkingSetComesBackInOrder(t *testing.T) {
 	}
 	if err := s.SetWorkingSet(ctx, id, []uint64{maxSlots}); err == nil {
 		t.Error("a slot no image has was remembered")
+	}
+}
+
+func TestWorkingSetsGoWithTheirSnapshots(t *testing.T) {
+	ctx := context.Background()
+	s, _ := newStore(t)
+	newVM(t, s, "vm")
+	c := checkpoint(t, s, "vm", memBytes, delta{0: page(1)})
+	for _, id := range []SnapshotID{c.Snapshot, {1}, {2}} {
+		if err := s.SetWorkingSet(ctx, id, []uint64{1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := s.ForgetWorkingSets(ctx); n != 2 || err != nil {
+		t.Errorf("%d forgotten, %v", n, err)
+	}
+	if slots, err := s.WorkingSet(ctx, c.Snapshot); err != nil || len(slots) != 1 {
+		t.Errorf("a checkpoint's: %v, %v", slots, err)
 	}
 }

@@ -75,7 +75,7 @@ func (im *Image) entry(ctx context.Context, slot uint64) (*manifest.Entry, error
 		if e.Tag == manifest.Zero {
 			return &zeroEntry, nil
 		}
-		n, err := im.s.node(ctx, e.Ref(), level)
+		n, err := im.s.nodes.node(ctx, e.Ref(), level)
 		if err != nil {
 			return nil, im.slotError(slot, err)
 		}
@@ -101,7 +101,7 @@ func (im *Image) nodeAt(ctx context.Context, level int, position uint64) (place,
 		if e.Tag == manifest.Zero {
 			return place{}, nil
 		}
-		n, err := im.s.node(ctx, e.Ref(), at)
+		n, err := im.s.nodes.node(ctx, e.Ref(), at)
 		if err != nil {
 			return place{}, im.slotError(first, err)
 		}

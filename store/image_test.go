@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"flash/cas"
+	"flash/store/manifest"
 )
 
 func TestImagesAreEqualAfterTheFirstTheTenthAndABranchedCheckpoint(t *testing.T) {
@@ -379,7 +380,7 @@ func TestManyReadersShareAnImage(t *testing.T) {
 		want[slot] = page(slot)
 	}
 	im := image(t, s, checkpoint(t, s, "vm", memBytes, want).Snapshot, "mem")
-	s.nodes = newNodeCache(16 * 20000) // two leaves a shard: eviction all the time
+	s.nodes.cache = newNodeCache(16 * 20000) // two leaves a shard: eviction all the time
 	var wg sync.WaitGroup
 	for seed := range 8 {
 		wg.Go(func() {
@@ -418,6 +419,32 @@ func TestReadingCostsTheSameHoweverLongTheHistory(t *testing.T) {
 	}
 }
 
+func TestNothingIsStoredBehindTheEndOfAnImage(t *testing.T) {
+	s, _ := newStore(t)
+	newVM(t, s, "vm")
+	c := checkpoint(t, s, "vm", 2*cas.SlotBytes+100, delta{2: page(1)})
+	mustHold(t, image(t, s, c.Snapshot, "mem"), delta{2: append(page(1)[:100:100], make([]byte, cas.SlotBytes-100)...)})
+}
+
+// One page more each time: patches grow until a full node is cheaper in the long run.
+func TestPatchesDoNotGrowForEver(t *testing.T) {
+	s, _ := newStore(t)
+	newVM(t, s, "vm")
+	first := delta{}
+	for slot := range uint64(manifest.LeafEntries) {
+		first[slot] = page(slot)
+	}
+	checkpoint(t, s, "vm", 1<<19, first)
+	sum := int64(0)
+	for i := range uint64(120) {
+		c := checkpoint(t, s, "vm", 1<<19, delta{i * 37 % manifest.LeafEntries: page(1000 + i)})
+		sum += c.NewBytes - 2*cas.SlotBytes // the other is the state
+	}
+	if sum/120 > 1600 {
+		t.Errorf("%d bytes of metadata a checkpoint of one page", sum/120)
+	}
+}
+
 func TestFilledPagesNeedNoChunk(t *testing.T) {
 	s, m := newStore(t)
 	newVM(t, s, "vm")
@@ -428,4 +455,64 @@ func TestFilledPagesNeedNoChunk(t *testing.T) {
 	}
 	forget(s)
 	mustHold(t, image(t, s, c.Snapshot, "mem"), delta{3: filled(0xcc), 4: bytes.Repeat([]byte("abcdefgh"), 512)})
+}
+
+// Trees come from elsewhere too, so what PutImage never writes must be refused and not followed.
+func TestImpossibleTreesAreRefused(t *testing.T) {
+	ctx := context.Background()
+	s, m := newStore(t)
+	put := func(kind cas.Kind, p []byte, named int) cas.Ref {
+		t.Helper()
+		c := cas.Chunk{Hash: m.Hasher().Sum(p[:named]), Kind: kind, Named: named, Data: p}
+		if _, err := m.Put(ctx, []cas.Chunk{c}, nil); err != nil {
+			t.Fatal(err)
+		}
+		return cas.Ref{Hash: c.Hash}
+	}
+	node := func(p []byte, named int) cas.Ref { t.Helper(); return put(cas.KindNode, p, named) }
+	leafOf := func(slot0 manifest.Entry) []manifest.Entry {
+		entries := make([]manifest.Entry, manifest.LeafEntries)
+		entries[0] = slot0
+		return entries
+	}
+	data := manifest.ChunkEntry(put(cas.KindData, page(1), cas.SlotBytes))
+	full := node(manifest.AppendFull(nil, 0, leafOf(data)))
+	patch := node(manifest.AppendPatch(nil, 0, full, []uint8{1}, []manifest.Entry{data}))
+	inner := make([]manifest.Entry, manifest.InnerEntries)
+	inner[0] = manifest.ChunkEntry(full)
+	for name, root := range map[string]cas.Ref{
+		"a patch of a patch":          node(manifest.AppendPatch(nil, 0, patch, []uint8{2}, []manifest.Entry{data})),
+		"a patch of an inner node":    node(manifest.AppendPatch(nil, 0, node(manifest.AppendFull(nil, 1, inner)), []uint8{2}, []manifest.Entry{data})),
+		"a page for a root":           data.Ref(),
+		"a leaf for an inner node":    full,
+		"an inner node for a leaf":    node(manifest.AppendFull(nil, 1, inner)),
+		"a node for a page":           node(manifest.AppendFull(nil, 0, leafOf(manifest.ChunkEntry(full)))),
+		"a patch of what isn't there": node(manifest.AppendPatch(nil, 0, cas.Ref{Hash: cas.Hash{9}}, []uint8{2}, []manifest.Entry{data})),
+	} {
+		want := ErrFormat
+		if name == "a patch of what isn't there" {
+			want = cas.ErrNotFound
+		}
+		for _, warm := range []bool{false, true} {
+			forget(s)
+			if warm { // the parts are in the cache, each rightly read in another place
+				s.nodes.node(ctx, patch, 0)
+				s.nodes.node(ctx, root, 1)
+				s.nodes.node(ctx, full, 0)
+			}
+			im := s.image(manifest.Image{Name: "mem", Bytes: manifest.LeafEntries * cas.SlotBytes, Root: root})
+			if name == "a leaf for an inner node" {
+				im = s.image(manifest.Image{Name: "mem", Bytes: 16 << 20, Root: root})
+			}
+			if err := im.ReadSlot(ctx, 0, make([]byte, cas.SlotBytes)); !errors.Is(err, want) {
+				t.Errorf("%s, warm %v: ReadSlot: %v", name, warm, err)
+			}
+			if !warm {
+				forget(s)
+			}
+			if _, err := im.ReadAll(ctx); !errors.Is(err, want) {
+				t.Errorf("%s, warm %v: ReadAll: %v", name, warm, err)
+			}
+		}
+	}
 }

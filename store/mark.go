@@ -19,7 +19,8 @@ func (s *Store) Mark(ctx context.Context, visit func(cas.Hash)) error {
 	if err != nil {
 		return fmt.Errorf("mark: %w", err)
 	}
-	m := &marker{s: s, ctx: ctx, visit: visit, seen: map[cas.Hash]struct{}{}}
+	// With a cache of its own, so that the nodes of running VMs stay in the other.
+	m := &marker{s: s, nodeReader: nodeReader{s.chunks, newNodeCache(markCacheBytes)}, ctx: ctx, visit: visit, seen: map[cas.Hash]struct{}{}}
 	for _, h := range roots.plain {
 		visit(h)
 	}
@@ -27,7 +28,7 @@ func (s *Store) Mark(ctx context.Context, visit func(cas.Hash)) error {
 	for _, h := range roots.leaves {
 		leaves = append(leaves, cas.Ref{Hash: h})
 	}
-	if err := m.nodes(0, leaves); err != nil {
+	if err := m.walk(0, leaves); err != nil {
 		return fmt.Errorf("mark what is being stored: %w", err)
 	}
 	for _, im := range roots.images {
@@ -50,7 +51,11 @@ func (s *Store) Mark(ctx context.Context, visit func(cas.Hash)) error {
 	return nil
 }
 
+// markCacheBytes holds the bases that the patches of one VM's checkpoints share.
+const markCacheBytes = 16 << 20
+
 type marker struct {
+	nodeReader
 	s     *Store
 	ctx   context.Context
 	visit func(cas.Hash)
@@ -61,14 +66,14 @@ func (m *marker) image(im manifest.Image) error {
 	if im.Root.Hash.IsZero() {
 		return nil
 	}
-	if err := m.nodes(manifest.RootLevel(manifest.SlotCount(im.Bytes)), []cas.Ref{im.Root}); err != nil {
+	if err := m.walk(manifest.RootLevel(manifest.SlotCount(im.Bytes)), []cas.Ref{im.Root}); err != nil {
 		return fmt.Errorf("image %s: %w", im.Name, err)
 	}
 	return nil
 }
 
-// nodes visits the nodes, all of one level and with few reads, and what is below them.
-func (m *marker) nodes(level int, refs []cas.Ref) error {
+// walk visits the nodes, all of one level and with few reads, and what is below them.
+func (m *marker) walk(level int, refs []cas.Ref) error {
 	if err := m.ctx.Err(); err != nil {
 		return err
 	}
@@ -82,7 +87,7 @@ func (m *marker) nodes(level int, refs []cas.Ref) error {
 	for len(fresh) > 0 {
 		some := fresh[:min(len(fresh), manifest.InnerEntries)]
 		fresh = fresh[len(some):]
-		nodes, err := m.s.nodesOf(m.ctx, some, level)
+		nodes, err := m.nodesOf(m.ctx, some, level)
 		if err != nil {
 			return err
 		}
@@ -103,7 +108,7 @@ func (m *marker) nodes(level int, refs []cas.Ref) error {
 				}
 			}
 			if len(below) > 0 {
-				if err := m.nodes(level-1, below); err != nil {
+				if err := m.walk(level-1, below); err != nil {
 					return err
 				}
 			}

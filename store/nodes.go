@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	"flash/cas"
 	"flash/store/manifest"
@@ -18,128 +17,60 @@ type node struct {
 
 func (n *node) isPatch() bool { return !n.base.Hash.IsZero() }
 
-const entryBytes = 60 // of a manifest.Entry
-
-// nodeCache keeps the most recently used nodes, up to a number of bytes. It is cut into shards so that many vCPUs'
-// faults don't queue at one lock.
-type nodeCache struct{ shards [16]nodeShard }
-
-type nodeShard struct {
-	mu    sync.Mutex // guards the rest
-	items map[cas.Hash]*cachedNode
-	ring  cachedNode // ring.next is the most, ring.prev the least recently used
-	bytes int
-	limit int
-}
-
-type cachedNode struct {
-	next, prev *cachedNode
-	hash       cas.Hash
-	node       *node
-}
-
-func newNodeCache(limitBytes int) *nodeCache {
-	c := &nodeCache{}
-	for i := range c.shards {
-		s := &c.shards[i]
-		s.items = map[cas.Hash]*cachedNode{}
-		s.ring.next, s.ring.prev = &s.ring, &s.ring
-		s.limit = limitBytes / len(c.shards)
-	}
-	return c
-}
-
-func (c *nodeCache) get(h cas.Hash) *node {
-	s := &c.shards[h[0]%16]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	it := s.items[h]
-	if it == nil {
-		return nil
-	}
-	if s.ring.next != it {
-		it.unlink()
-		it.linkAfter(&s.ring)
-	}
-	return it.node
-}
-
-func (c *nodeCache) add(h cas.Hash, n *node) {
-	s := &c.shards[h[0]%16]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if it := s.items[h]; it != nil {
-		return // the same content
-	}
-	it := &cachedNode{hash: h, node: n}
-	it.linkAfter(&s.ring)
-	s.items[h] = it
-	s.bytes += n.bytes()
-	for s.bytes > s.limit && s.ring.prev != it {
-		old := s.ring.prev
-		old.unlink()
-		delete(s.items, old.hash)
-		s.bytes -= old.node.bytes()
-	}
-}
-
-func (n *node) bytes() int { return 200 + len(n.entries)*entryBytes }
-
-func (it *cachedNode) unlink() { it.prev.next, it.next.prev = it.next, it.prev }
-
-func (it *cachedNode) linkAfter(at *cachedNode) {
-	it.prev, it.next = at, at.next
-	it.prev.next, it.next.prev = it, it
+// nodeReader reads nodes through a cache.
+type nodeReader struct {
+	chunks cas.Store
+	cache  *nodeCache
 }
 
 // node gives one node, from the cache or by at most two reads.
-func (s *Store) node(ctx context.Context, r cas.Ref, level int) (*node, error) {
-	if n := s.nodes.get(r.Hash); n != nil {
-		return n, n.check(r.Hash, level)
+func (r *nodeReader) node(ctx context.Context, ref cas.Ref, level int) (*node, error) {
+	if n := r.cache.get(ref.Hash); n != nil {
+		return n, n.check(ref.Hash, level)
 	}
-	n, err := s.readNode(ctx, r, level)
+	n, err := r.readNode(ctx, ref, level)
 	if err != nil || !n.IsPatch() {
-		return s.admit(r.Hash, n, nil, err)
+		return r.admit(ref.Hash, n, nil, err)
 	}
-	base, err := s.baseOf(ctx, n)
-	return s.admit(r.Hash, n, base, err)
+	base, err := r.baseOf(ctx, n)
+	return r.admit(ref.Hash, n, base, err)
 }
 
 // baseOf gives the full node a patch changes. A base that is itself a patch is refused before it is followed.
-func (s *Store) baseOf(ctx context.Context, patch *manifest.Node) (*node, error) {
-	if base := s.nodes.get(patch.Base.Hash); base != nil {
+func (r *nodeReader) baseOf(ctx context.Context, patch *manifest.Node) (*node, error) {
+	if base := r.cache.get(patch.Base.Hash); base != nil {
 		return base, base.check(patch.Base.Hash, patch.Level)
 	}
-	n, err := s.readNode(ctx, patch.Base, patch.Level)
+	n, err := r.readNode(ctx, patch.Base, patch.Level)
 	if err != nil {
 		return nil, err
 	}
 	if n.IsPatch() {
 		return nil, fmt.Errorf("node %s is a patch and the base of another: %w", patch.Base.Hash, ErrFormat)
 	}
-	return s.admit(patch.Base.Hash, n, nil, nil)
+	return r.admit(patch.Base.Hash, n, nil, nil)
 }
 
-func (s *Store) readNode(ctx context.Context, r cas.Ref, level int) (*manifest.Node, error) {
-	p, err := s.chunks.Get(ctx, r, nil)
+func (r *nodeReader) readNode(ctx context.Context, ref cas.Ref, level int) (*manifest.Node, error) {
+	p, err := r.chunks.Get(ctx, ref, nil)
 	if err != nil {
 		return nil, fmt.Errorf("tree node of level %d: %w", level, err)
 	}
 	n, err := manifest.DecodeNode(p, level)
 	if err != nil {
-		return nil, fmt.Errorf("chunk %s: %w", r.Hash, err)
+		return nil, fmt.Errorf("chunk %s: %w", ref.Hash, err)
 	}
 	return n, nil
 }
 
 // admit turns a decoded node into a cached one.
-func (s *Store) admit(h cas.Hash, decoded *manifest.Node, base *node, err error) (*node, error) {
+func (r *nodeReader) admit(h cas.Hash, decoded *manifest.Node, base *node, err error) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
 	n, err := assemble(h, decoded, base)
 	if err == nil {
-		s.nodes.add(h, n)
+		r.cache.add(h, n)
 	}
 	return n, err
 }
@@ -166,9 +97,9 @@ func (n *node) check(h cas.Hash, level int) error {
 }
 
 // nodesOf gives many nodes of one level with at most two GetMany. The result is as long as refs, which are all different.
-func (s *Store) nodesOf(ctx context.Context, refs []cas.Ref, level int) ([]*node, error) {
+func (r *nodeReader) nodesOf(ctx context.Context, refs []cas.Ref, level int) ([]*node, error) {
 	out := make([]*node, len(refs))
-	decoded, err := s.readNodes(ctx, refs, level, func(i int, n *node) { out[i] = n })
+	decoded, err := r.readNodes(ctx, refs, level, func(i int, n *node) { out[i] = n })
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +114,7 @@ func (s *Store) nodesOf(ctx context.Context, refs []cas.Ref, level int) ([]*node
 			bases = append(bases, d.Base)
 		}
 	}
-	decodedBases, err := s.readNodes(ctx, bases, level, func(i int, n *node) { seen[bases[i].Hash] = n })
+	decodedBases, err := r.readNodes(ctx, bases, level, func(i int, n *node) { seen[bases[i].Hash] = n })
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +125,7 @@ func (s *Store) nodesOf(ctx context.Context, refs []cas.Ref, level int) ([]*node
 		if d.IsPatch() {
 			return nil, fmt.Errorf("node %s is a patch and the base of another: %w", bases[i].Hash, ErrFormat)
 		}
-		if seen[bases[i].Hash], err = s.admit(bases[i].Hash, d, nil, nil); err != nil {
+		if seen[bases[i].Hash], err = r.admit(bases[i].Hash, d, nil, nil); err != nil {
 			return nil, err
 		}
 	}
@@ -202,7 +133,7 @@ func (s *Store) nodesOf(ctx context.Context, refs []cas.Ref, level int) ([]*node
 		if d == nil {
 			continue
 		}
-		if out[i], err = s.admit(refs[i].Hash, d, seen[d.Base.Hash], nil); err != nil {
+		if out[i], err = r.admit(refs[i].Hash, d, seen[d.Base.Hash], nil); err != nil {
 			return nil, err
 		}
 	}
@@ -210,24 +141,24 @@ func (s *Store) nodesOf(ctx context.Context, refs []cas.Ref, level int) ([]*node
 }
 
 // readNodes reports the cached ones among refs and reads the others; decoded[i] is nil where cached was called.
-func (s *Store) readNodes(ctx context.Context, refs []cas.Ref, level int, cached func(i int, n *node)) (decoded []*manifest.Node, err error) {
+func (r *nodeReader) readNodes(ctx context.Context, refs []cas.Ref, level int, cached func(i int, n *node)) (decoded []*manifest.Node, err error) {
 	decoded = make([]*manifest.Node, len(refs))
 	var missing []cas.Ref
 	var at []int
-	for i, r := range refs {
-		if n := s.nodes.get(r.Hash); n != nil {
-			if err := n.check(r.Hash, level); err != nil {
+	for i, ref := range refs {
+		if n := r.cache.get(ref.Hash); n != nil {
+			if err := n.check(ref.Hash, level); err != nil {
 				return nil, err
 			}
 			cached(i, n)
 			continue
 		}
-		missing, at = append(missing, r), append(at, i)
+		missing, at = append(missing, ref), append(at, i)
 	}
 	if len(missing) == 0 {
 		return decoded, nil
 	}
-	return decoded, s.chunks.GetMany(ctx, missing, func(i int, data []byte, err error) error {
+	return decoded, r.chunks.GetMany(ctx, missing, func(i int, data []byte, err error) error {
 		if err != nil {
 			return fmt.Errorf("tree node of level %d: %w", level, err)
 		}

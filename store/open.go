@@ -15,9 +15,9 @@ import (
 const (
 	nodeCacheBytes = 64 << 20 // about 8,000 leaves: 4 GiB of images
 
-	memTableBytes  = 16 << 20
-	valueLogBytes  = 16 << 20 // only ever holds values above valueThreshold, of which there are none
-	valueThreshold = 1 << 20  // the most Badger takes; see maxValueBytes
+	memTableBytes  = 8 << 20
+	valueLogBytes  = 8 << 20 // only ever holds values above valueThreshold, of which there are none
+	valueThreshold = 1 << 20 // the most Badger takes; see maxValueBytes
 	blockCache     = 8 << 20
 	indexCache     = 8 << 20
 )
@@ -34,7 +34,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 func openStore(ctx context.Context, c Config) (_ *Store, err error) {
 	s := &Store{
 		dir: c.Dir, chunks: c.Chunks, now: c.Now, workers: c.Workers,
-		nodes: newNodeCache(nodeCacheBytes), freeBytes: freeBytes,
+		nodes: &nodeReader{c.Chunks, newNodeCache(nodeCacheBytes)}, freeBytes: freeBytes,
 		txns: map[*Txn]struct{}{}, pins: map[SnapshotID]int{},
 	}
 	if s.now == nil {

@@ -162,7 +162,7 @@ func (w *imageWriter) putLeaves(ctx context.Context, b *batch, sc *scratch, plac
 	w.pub.settle(b, sc.hashes)
 	for k, at := range fresh {
 		b.leaves[at].entry = manifest.ChunkEntry(cas.Ref{Hash: sc.chunks[k].Hash, Hint: sc.hints[k]})
-		w.s.nodes.add(sc.chunks[k].Hash, made[k])
+		w.s.nodes.cache.add(sc.chunks[k].Hash, made[k])
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ func (w *imageWriter) close(ctx context.Context, level int) error {
 		if err != nil {
 			return fmt.Errorf("node of level %d: %w", level, err)
 		}
-		w.s.nodes.add(c.Hash, n)
+		w.s.nodes.cache.add(c.Hash, n)
 		e = manifest.ChunkEntry(cas.Ref{Hash: c.Hash, Hint: hint[0]})
 	}
 	return w.replace(ctx, level+1, open.position, e)
@@ -112,7 +112,7 @@ func (s *Store) encode(ctx context.Context, dst []byte, n *node, old place) (ver
 	if old.node.isPatch() {
 		base.ref = old.node.base
 		var err error
-		if base.node, err = s.node(ctx, base.ref, n.level); err != nil {
+		if base.node, err = s.nodes.node(ctx, base.ref, n.level); err != nil {
 			return verdict{}, err
 		}
 		if base.node.isPatch() {

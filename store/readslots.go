@@ -97,7 +97,7 @@ func (im *Image) entriesOf(ctx context.Context, slots []uint64) ([]*manifest.Ent
 			}
 			nodeOf[i] = at
 		}
-		nodes, err := im.s.nodesOf(ctx, refs, level)
+		nodes, err := im.s.nodes.nodesOf(ctx, refs, level)
 		if err != nil {
 			return nil, fmt.Errorf("image %s: %w", im.name, err)
 		}

@@ -60,7 +60,7 @@ type Store struct {
 	now     func() time.Time
 	workers int
 	lock    *dirLock
-	nodes   *nodeCache
+	nodes   *nodeReader
 	scratch sync.Pool // of *scratch
 
 	life   sync.RWMutex // held for reading while db is used; Close takes it

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"math"
 
 	badger "github.com/dgraph-io/badger/v4"
 
@@ -60,4 +61,26 @@ func (s *Store) WorkingSet(ctx context.Context, id SnapshotID) (slots []uint64, 
 		p = p[width:]
 	}
 	return slots, nil
+}
+
+// ForgetWorkingSets removes those of snapshots that are no roots any more, at most 4096 at once, and tells how many. For gc.
+func (s *Store) ForgetWorkingSets(ctx context.Context) (forgotten int, err error) {
+	roots, err := s.roots(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("forget working sets: %w", err)
+	}
+	err = s.update(ctx, func(tx *badger.Txn) error {
+		for _, key := range keysWith(tx, []byte(workingPrefix), math.MaxInt) {
+			id := SnapshotID(key[len(workingPrefix):])
+			if _, ok := roots.snapshots[id]; ok || forgotten == deleteKeys {
+				continue
+			}
+			forgotten++
+			if err := tx.Delete(key); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return forgotten, err
 }

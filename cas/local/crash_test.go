@@ -134,6 +134,9 @@ func recoverAndGoOn(t *testing.T, fs *castest.CrashFS, o *oracle, seed uint64, h
 		t.Fatalf("%s: the store doesn't open: %v", how, err)
 	}
 	o.check(t, s, how)
+	if n := s.Stats().DamagedPacks; n > 0 {
+		t.Fatalf("%s: %d sealed packs are damaged", how, n)
+	}
 	o.put = maps.Clone(o.synced)
 	// What is there of unsynced chunks is referred to now: the next Sync must make it durable.
 	again := castest.Chunks(cas.NewHasher(nil), seed, 60)[:25]

@@ -19,6 +19,7 @@ import (
 type packFile struct {
 	id      cas.PackID
 	created time.Time
+	damage  error        // why a file that was sealed is only searched for records; nil: it isn't
 	end     atomic.Int64 // where the records end
 	records atomic.Int64
 	plain   atomic.Int64 // plain bytes of the records

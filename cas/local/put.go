@@ -168,7 +168,7 @@ func (r *putRound) encode() {
 func (r *putRound) encodeShard(sh *shard) {
 	enc := r.s.encoders.Get().(*pack.Encoder)
 	defer r.s.encoders.Put(enc)
-	sh.pooled = r.s.buffers.Get().(*[]byte)
+	sh.pooled = r.s.batches.Get().(*[]byte)
 	sh.records = (*sh.pooled)[:0]
 	sh.ends = make([]int, len(sh.fresh))
 	for j, i := range sh.fresh {
@@ -181,7 +181,7 @@ func (r *putRound) encodeShard(sh *shard) {
 func (r *putRound) release() {
 	for i := range r.shards {
 		if p := r.shards[i].pooled; p != nil {
-			r.s.buffers.Put(p)
+			r.s.batches.Put(p)
 		}
 	}
 }

@@ -77,7 +77,8 @@ type Store struct {
 	handles  handles
 	encoders sync.Pool // *pack.Encoder
 	decoders sync.Pool // *pack.Decoder
-	buffers  sync.Pool // *[]byte
+	buffers  sync.Pool // *[]byte for a record or a window
+	batches  sync.Pool // *[]byte for a shard of a Put
 	counters counters
 	sync     syncGroup
 
@@ -163,6 +164,7 @@ func newStore(c Config) *Store {
 	s.encoders.New = func() any { return pack.NewEncoder(pack.S2) }
 	s.decoders.New = func() any { return pack.NewDecoder(s.Hasher()) }
 	s.buffers.New = func() any { return new([]byte) }
+	s.batches.New = s.buffers.New
 	return s
 }
 

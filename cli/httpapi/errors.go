@@ -15,7 +15,7 @@ const statusClientGone = 499
 // Exit codes of the program, fixed by its users' scripts.
 const (
 	ExitRefused = 1   // refused or failed
-	ExitUsage   = 2   // wrong usage
+	ExitUsage   = 2   // wrong usage, which is found before anybody is asked
 	ExitNotRun  = 125 // exec failed before the command ran
 )
 
@@ -24,7 +24,7 @@ type kind struct{ status, exit int }
 
 // kinds is the one table from codes to HTTP statuses and exit codes. TestEveryCodeHasItsStatusAndExitCode keeps it whole.
 var kinds = map[host.Code]kind{
-	host.CodeInvalid:            {http.StatusBadRequest, ExitUsage},
+	host.CodeInvalid:            {http.StatusBadRequest, ExitRefused},
 	host.CodeUnauthorized:       {http.StatusUnauthorized, ExitRefused},
 	host.CodeVMNotFound:         {http.StatusNotFound, ExitRefused},
 	host.CodeCheckpointNotFound: {http.StatusNotFound, ExitRefused},

@@ -49,7 +49,7 @@ func reports(t *testing.T, tracker memtrack.Tracker, exact bool, want ...uint64)
 	if len(memtrack.Union(got, want)) != len(got) || exact && len(got) != len(want) {
 		t.Errorf("reported %v, want %v", got, want)
 	}
-	if len(got) > 300 {
+	if len(got) > 1100 { // a huge page or two, where private memory gets any
 		t.Errorf("%d pages reported", len(got))
 	}
 	return d

@@ -65,7 +65,11 @@ func BenchmarkView(b *testing.B) {
 	const pages = 64 << 20 / pageBytes
 	c := memtest.Start(b, pages*2, true)
 	c.Write(b, 0, pages*2, 1)
-	p := memtrack.NewProcess(c.Span())
+	backed, err := memtrack.OpenBacked(c.Span())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer backed.Close()
 	dst := make([]byte, pages*pageBytes)
 	for step, name := range []string{1: "contiguous", 2: "every-other"} {
 		if step == 0 {
@@ -75,14 +79,16 @@ func BenchmarkView(b *testing.B) {
 		for i := range uint64(pages) {
 			asked = append(asked, i*uint64(step))
 		}
-		b.Run(name, func(b *testing.B) {
-			b.SetBytes(int64(len(dst)))
-			for b.Loop() {
-				if err := p.View(b.Context(), asked, dst); err != nil {
-					b.Fatal(err)
+		for way, m := range map[string]memtrack.Memory{"process": memtrack.NewProcess(c.Span()), "file": backed} {
+			b.Run(way+"/"+name, func(b *testing.B) {
+				b.SetBytes(int64(len(dst)))
+				for b.Loop() {
+					if err := m.View(b.Context(), asked, dst); err != nil {
+						b.Fatal(err)
+					}
 				}
-			}
-		})
+			})
+		}
 	}
 }
 

@@ -21,11 +21,8 @@ func TestAbsentPagesAreNeverZero(t *testing.T) {
 			t.Fatalf("page %d read as %s, want %s", page, got, want)
 		}
 	}
-	if got := p.Faults(); got == 0 || got > src.Slots() {
-		t.Errorf("%d faults", got)
-	}
-	if touched := p.Touched(); touched[0] != 0 || !slices.IsSorted(touched) {
-		t.Errorf("touched in order %v…", touched[:8])
+	if touched := p.Touched(); len(touched) < 1000 || touched[0] != 0 || !slices.IsSorted(touched) {
+		t.Errorf("%d pages touched, not in order", len(touched))
 	}
 }
 
@@ -166,7 +163,8 @@ func TestTouchingFreshMemoryFillsItInRuns(t *testing.T) {
 	src := memtest.NewSource(1024, 1, 6)
 	c, p := open(t, newBase(t, src), Options{})
 	c.Write(t, 0, 1024, 9)
-	if p.Faults() > 1024/zeroWindowPages {
-		t.Errorf("%d faults for %d pages", p.Faults(), 1024)
+	// A signal can make the child try again while a run is half there, and fault on the rest of it.
+	if n := len(p.Touched()); n > 2*1024/zeroWindowPages {
+		t.Errorf("%d pages faulted of %d", n, 1024)
 	}
 }

@@ -68,16 +68,25 @@ func (forGood) Permanent() bool { return true }
 
 func TestPageLostForGoodIsReportedAndNeverReadAsZero(t *testing.T) {
 	need(t, false)
-	for name, fail := range map[string]error{
-		"permanent": fmt.Errorf("wrapped: %w", forGood{errors.New("chunk is corrupt")}),
-		"limit":     errors.New("the network is away"),
+	for name, way := range map[string]struct {
+		fail   error
+		giveUp time.Duration
+	}{
+		"permanent": {fmt.Errorf("wrapped: %w", forGood{errors.New("chunk is corrupt")}), time.Hour},
+		"limit":     {errors.New("the network is away"), 20 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
+			fail := way.fail
 			src := memtest.NewSource(256, 0, 2)
-			c, p := open(t, newBase(t, src), Options{GiveUp: 20 * time.Millisecond})
+			c, p := open(t, newBase(t, src), Options{GiveUp: way.giveUp})
 			src.Fail(func(uint64) error { return fail })
 			reply := c.Begin("read", 7, 1, 0)
-			err := <-p.Lost()
+			var err error
+			select {
+			case err = <-p.Lost():
+			case <-time.After(10 * time.Second):
+				t.Fatal("the loss isn't reported")
+			}
 			if !errors.Is(err, fail) || !strings.Contains(err.Error(), "page 7") {
 				t.Errorf("the loss is reported as %v", err)
 			}

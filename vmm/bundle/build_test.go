@@ -1,7 +1,10 @@
+//go:build linux
+
 package bundle
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,82 +12,128 @@ import (
 	"time"
 )
 
-// needRoot skips where files of any owner can't be made, unless FLASH_REQUIRE says that this must not be.
-func needRoot(t *testing.T) {
+// realConfig builds with Debian's own packages, cached where flash itself caches them.
+func realConfig(t *testing.T) Config {
 	t.Helper()
-	if err := checkHost(); err != nil {
+	c := testConfig(t)
+	c.CacheDir, c.getKernel = os.Getenv("FLASH_TEST_CACHE"), nil
+	c.Store, _ = openStore(t)
+	began := time.Now()
+	c.Progress = func(step string, done, total int64, unit string) {
+		t.Logf("%6.2fs %s %d/%d %s", time.Since(began).Seconds(), step, done, total, unit)
+	}
+	return c
+}
+
+// buildReal builds a known kind and looks at what every bundle must have.
+func buildReal(t *testing.T, kind string) (Result, string) {
+	t.Helper()
+	needRoot(t)
+	ctx := context.Background()
+	c := realConfig(t)
+	r, err := Build(ctx, c, kind, "", 0)
+	if errors.Is(err, ErrDownload) || errors.Is(err, ErrMissingTool) {
 		unavailable(t, err.Error())
 	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantEmpty(t, c.WorkDir)
+	t.Logf("%d bytes new, facts %v", r.NewBytes, r.Facts)
+	sn, err := c.Store.Snapshot(ctx, r.Snapshot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kernel, err := os.ReadFile(writeImage(t, sn, "kernel"))
+	if err != nil || len(kernel) < 1<<20 {
+		t.Errorf("the kernel has %d bytes, %v", len(kernel), err)
+	}
+	initrd, err := os.ReadFile(writeImage(t, sn, "initrd"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkModules(t, initrd)
+	return r, writeImage(t, sn, "disk0")
 }
 
-func unavailable(t *testing.T, why string) {
+// checkModules loads the initrd's modules in the order given, as far as dependencies go.
+func checkModules(t *testing.T, initrd []byte) {
 	t.Helper()
-	if strings.Contains(os.Getenv("FLASH_REQUIRE"), "vm") {
-		t.Fatal(why)
+	files := map[string][]byte{}
+	for _, e := range decodeCpio(t, initrd) {
+		files[e.name] = e.data
 	}
-	t.Skip(why)
+	loaded := map[string]bool{}
+	for file := range strings.FieldsSeq(string(files["modules.list"])) {
+		m, err := readModule(file, files["modules/"+file])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range m.depends {
+			if !loaded[d] && files["modules/"+d+".ko"] != nil {
+				t.Errorf("%s is loaded before %s", m.name, d)
+			}
+		}
+		loaded[m.name] = true
+	}
+	for _, name := range neededModules {
+		if !loaded[name] {
+			t.Errorf("%s isn't loaded", name)
+		}
+	}
 }
 
-// newBuilder gives a builder with scratch of the test's own.
-func newBuilder(t *testing.T) *builder {
-	t.Helper()
-	b := &builder{scratch: t.TempDir(), cache: t.TempDir(), step: func(step string, done, total int64, unit string) {
-		t.Logf("%s %d/%d %s", step, done, total, unit)
-	}}
-	if dir := os.Getenv("FLASH_TEST_CACHE"); dir != "" { // packages fetched before, to work offline
-		b.cache = dir
+// TestBusyboxIsBuiltFromDebiansPackages takes a network, or a kernel in the cache.
+func TestBusyboxIsBuiltFromDebiansPackages(t *testing.T) {
+	if !strings.Contains(os.Getenv("FLASH_REQUIRE"), "vm") {
+		t.Skip("it downloads a kernel; FLASH_REQUIRE=vm runs it")
 	}
-	return b
+	_, disk := buildReal(t, "busybox")
+	for path, want := range map[string]string{
+		"/bin/busybox": "Mode:  0755", "/bin/sh": `link dest: "/bin/busybox"`, "/work/project": "Type: directory",
+		"/tmp": "Mode:  01777", "/etc/shadow": "Mode:  0640", "/usr/bin/awk": `link dest: "/bin/busybox"`,
+	} {
+		if got := debugfs(t, disk, "stat "+path); !strings.Contains(got, want) {
+			t.Errorf("%s: no %q in %s", path, want, got)
+		}
+	}
 }
 
-// TestTryBuild measures.
-func TestTryBuild(t *testing.T) {
-	out := os.Getenv("FLASH_TRY")
-	if out == "" {
-		t.Skip()
+// TestDebianIsBuilt takes a minute and a network.
+func TestDebianIsBuilt(t *testing.T) {
+	if !strings.Contains(os.Getenv("FLASH_REQUIRE"), "debian") {
+		t.Skip("it takes a minute; FLASH_REQUIRE=debian runs it")
 	}
-	b := newBuilder(t)
-	ctx := context.Background()
-	at := time.Now()
-	lap := func(what string) { t.Logf("%-20s %v", what, time.Since(at).Round(time.Millisecond)); at = time.Now() }
-	k, err := b.kernel(ctx)
-	if err != nil {
+	_, disk := buildReal(t, "debian")
+	for path, want := range map[string]string{
+		"/usr/bin/git": "Type: regular", "/usr/bin/make": "Type: regular", "/usr/bin/gcc": "Type: symlink",
+		"/usr/bin/python3": "Type: symlink", "/bin": "Type: symlink", "/work/project": "Type: directory",
+		"/etc/machine-id": "Size: 0", "/usr/bin/su": "Mode:  04755", "/etc/shadow": "Mode:  0640",
+	} {
+		if got := debugfs(t, disk, "stat "+path); !strings.Contains(got, want) {
+			t.Errorf("%s: no %q in %s", path, want, got)
+		}
+	}
+	if got := debugfs(t, disk, "ls /var/cache/apt/archives"); strings.Contains(got, ".deb") {
+		t.Errorf("packages are left in the image: %.300s", got)
+	}
+}
+
+func TestWithoutANetworkOrACacheTheErrorSaysSo(t *testing.T) {
+	needRoot(t)
+	needTool(t, "apt-get")
+	c := realConfig(t)
+	c.CacheDir = t.TempDir()
+	lists := t.TempDir()
+	config := filepath.Join(t.TempDir(), "apt.conf")
+	if err := os.WriteFile(config, []byte(`Dir::State::lists "`+lists+`"; Acquire::http::Proxy "http://127.0.0.1:9"; Acquire::https::Proxy "http://127.0.0.1:9"; Acquire::Retries "0";`), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	lap("kernel")
-	for _, m := range k.modules {
-		t.Log(m.file, m.depends, len(m.data))
+	t.Setenv("APT_CONFIG", config)
+	_, err := Build(context.Background(), c, "busybox", "x", 0)
+	if !errors.Is(err, ErrDownload) {
+		t.Errorf("%v", err)
 	}
-	agent, err := os.ReadFile(os.Getenv("FLASH_TRY_AGENT"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	initrd, err := buildInitrd(agent, k.modules)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lap("initrd")
-	make := b.busyboxTree
-	if os.Getenv("FLASH_TRY_KIND") == "debian" {
-		make = b.debianTree
-	}
-	tr, err := make(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lap("tree")
-	disk := filepath.Join(out, "disk0")
-	os.Remove(disk)
-	if err := b.makeExt4(ctx, tr.dir, disk, tr.diskMiB); err != nil {
-		t.Fatal(err)
-	}
-	lap("ext4")
-	s, err := openSparse(ctx, disk)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lap("scan")
-	t.Log(k.release, k.version, len(k.image), len(initrd), tr, s.slots*4, "KiB", len(s.runs), "runs")
-	os.WriteFile(filepath.Join(out, "kernel"), k.image, 0o644)
-	os.WriteFile(filepath.Join(out, "initrd"), initrd, 0o644)
+	t.Log(err)
+	wantEmpty(t, c.WorkDir)
 }

@@ -68,7 +68,7 @@ func TestTheDiskHoldsTheTreeExactly(t *testing.T) {
 	}
 	disk := makeDisk(t, root, 64)
 	stat := debugfs(t, disk, "stat /tool")
-	for _, want := range []string{"Mode:  04750", "User:  1234", "Group: 70000", "Links: 2", "mtime: 0x3b9aca00", `user.note (4) = "kept"`, "security.capability (20) = 01 00 00 02 00 04"} {
+	for _, want := range []string{"Mode:  04750", "User:  1234", "Group: 70000", "Links: 2", "mtime: 0x3b9aca00", "crtime: 0x386d4380", `user.note (4) = "kept"`, "security.capability (20) = 01 00 00 02 00 04"} {
 		if !strings.Contains(stat, want) {
 			t.Errorf("no %q in\n%s", want, stat)
 		}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -180,7 +181,7 @@ func TestCancellingEndsTheChildrenOfAChild(t *testing.T) {
 		t.Error(err)
 	}
 	f.SetReadDeadline(time.Now().Add(20 * time.Second))
-	if n, err := f.Read(buf); n != 0 {
+	if n, err := f.Read(buf); n != 0 || err != io.EOF {
 		t.Errorf("the grandchild lives on: %d %v", n, err)
 	}
 }

@@ -30,6 +30,7 @@ func (h *handler) Session(seed []byte) {
 	if !m.awake() {
 		return // the session in which commands are adopted
 	}
+	m.greeted.Do(func() { close(m.greet) })
 	if m.engine.fault(m.ctx, "session") != nil {
 		return
 	}
@@ -48,6 +49,12 @@ func (h *handler) Start(r guest.ExecRequest, o guest.Outputs) (guest.Process, er
 		p := m.adopting[r.ID]
 		p.out = o
 		m.spawn(p.run)
+		// The server learns that it has started only when the host has greeted: until then nothing sends its output, and
+		// whoever attaches first gets all of it.
+		select {
+		case <-m.greet:
+		case <-m.cpu.ended:
+		}
 		return p, nil
 	}
 	var p *process

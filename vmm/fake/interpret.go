@@ -1,9 +1,7 @@
 package fake
 
 import (
-	"bytes"
 	"fmt"
-	"io/fs"
 	"maps"
 	"strconv"
 	"strings"
@@ -215,67 +213,6 @@ func (p *process) background(f *frame) {
 	p.m.spawn(p.m.newProcess(r, guest.Outputs{}).run)
 }
 
-// open does redirections in their order.
-func (p *process) open(f *frame, redirects []redirect, lookup func(string) string) (*opened, error) {
-	o := &opened{In: "0", Out: f.Out, Err: f.Err}
-	for _, r := range redirects {
-		target := r.target.expand(lookup)
-		switch r.op {
-		case "<":
-			o.In = f.resolve(target)
-			continue
-		case ">&":
-			switch target {
-			case "1":
-				target = o.Out
-			case "2":
-				target = o.Err
-			default:
-				return nil, fmt.Errorf("%s: bad file descriptor", target)
-			}
-		default:
-			target = f.resolve(target)
-			if target == "/dev/null" || target == "/dev/stdout" || target == "/dev/stderr" {
-				break
-			}
-			old, err := p.m.files.readFile(target)
-			if r.op == ">" || err != nil {
-				old = nil
-			}
-			if err := p.m.files.writeFile(target, old, node{Time: p.m.cpu.wall()}); err != nil {
-				return nil, err
-			}
-		}
-		if r.fd == 2 {
-			o.Err = target
-		} else {
-			o.Out = target
-		}
-	}
-	return o, nil
-}
-
-// put writes a command's output to where it goes.
-func (p *process) put(to string, b []byte) error {
-	if len(b) == 0 {
-		return nil
-	}
-	switch to {
-	case "1", "/dev/stdout":
-		p.rec.Out = append(p.rec.Out, b...)
-	case "2", "/dev/stderr":
-		p.rec.Err = append(p.rec.Err, b...)
-	case "/dev/null":
-	default:
-		old, err := p.m.files.readFile(to)
-		if err != nil {
-			return err
-		}
-		return p.m.files.writeFile(to, append(old, b...), node{Time: p.m.cpu.wall()})
-	}
-	return nil
-}
-
 // limit kills a process that remembers more than the guest has room for, as the kernel would.
 func (p *process) limit() {
 	r := p.rec
@@ -285,57 +222,3 @@ func (p *process) limit() {
 		p.m.console(fmt.Sprintf("Out of memory: killed %q", r.Request.Argv))
 	}
 }
-
-// call is one command being run.
-type call struct {
-	m        *Machine
-	p        *process
-	f        *frame
-	args     []string
-	in       []byte // what there is of standard input
-	inDone   bool   // and there is no more
-	out, err bytes.Buffer
-	sleep    time.Duration
-}
-
-// fail says what went wrong and gives status 1.
-func (c *call) fail(format string, args ...any) int {
-	fmt.Fprintf(&c.err, base(c.args[0])+": "+format+"\n", args...)
-	return 1
-}
-
-// readPath reads a file of the disk, or one that the kernel makes up.
-func (c *call) readPath(name string) ([]byte, error) {
-	m := c.m
-	switch name {
-	case "/dev/null":
-		return nil, nil
-	case "/run/flash/generation":
-		if m.kernel.Generation == "" {
-			return nil, fmt.Errorf("%s: no such file or directory", name)
-		}
-		return []byte(m.kernel.Generation), nil
-	case "/proc/sys/kernel/random/boot_id":
-		return []byte(m.kernel.BootID + "\n"), nil
-	case "/proc/sys/kernel/random/uuid":
-		u := make([]byte, 16)
-		if err := m.ram.random(u); err != nil {
-			return nil, err
-		}
-		return fmt.Appendf(nil, "%x-%x-%x-%x-%x\n", u[:4], u[4:6], u[6:8], u[8:10], u[10:]), nil
-	case "/proc/uptime":
-		return fmt.Appendf(nil, "%.2f 0.00\n", m.cpu.monotonic().Seconds()), nil
-	case "/sys/class/net/eth0/address":
-		return []byte(m.kernel.MAC + "\n"), nil
-	}
-	return m.files.readFile(name)
-}
-
-func (c *call) isDir(name string) bool {
-	ix, err := c.m.files.read()
-	return err == nil && ix.nodes[name].Mode.IsDir()
-}
-
-func (c *call) meta(mode fs.FileMode) node { return node{Mode: mode, Time: c.m.cpu.wall()} }
-
-func base(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }

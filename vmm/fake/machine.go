@@ -2,13 +2,11 @@ package fake
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"net"
 	"os"
 	"slices"
 	"sync"
-	"time"
 
 	"flash/blockdelta"
 	"flash/memtrack"
@@ -30,6 +28,8 @@ type Machine struct {
 	ctx     context.Context // ends with the machine
 	cancel  context.CancelFunc
 	running sync.WaitGroup // every goroutine of the guest
+	greet   chan struct{}  // closed when the host's first session begins
+	greeted sync.Once
 
 	// Guarded by the CPU's token.
 	cpu        *cpu
@@ -51,7 +51,7 @@ type Machine struct {
 }
 
 func newMachine(e *Engine, s vmm.Spec, a vmm.Attach, memory *memtrack.Buffer, st *vmm.State) (*Machine, error) {
-	m := &Machine{engine: e, spec: s, attach: a, cpu: newCPU(e.config.Now), procs: map[*record]*process{}}
+	m := &Machine{engine: e, spec: s, attach: a, cpu: newCPU(e.config.Now), procs: map[*record]*process{}, greet: make(chan struct{})}
 	m.ram = ram{Buffer: memory, ended: m.cpu.ended}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.files.ctx = m.ctx
@@ -148,99 +148,6 @@ func (m *Machine) enter(ctx context.Context, step string) error {
 		return fmt.Errorf("%s: %w: %s", step, vmm.ErrGone, m.Exit().Reason)
 	}
 	return nil
-}
-
-// awaken is what the guest does first in this machine. Precondition: the token is held and the machine paused.
-func (m *Machine) awaken(ctx context.Context) error {
-	patient := m.ram.ended
-	m.ram.ended = ctx.Done() // the caller waits no longer than this
-	defer func() { m.ram.ended = patient }()
-	var err error
-	if m.ran {
-		m.kernel, err = m.ram.loadKernel()
-	} else {
-		err = m.boot()
-	}
-	if err != nil {
-		m.kernel, m.ram.stored = nil, nil // tried again by the next Resume
-		if ctx.Err() != nil {
-			return fmt.Errorf("the guest waits for its memory: %w", ctx.Err())
-		}
-		m.Panic(err.Error())
-		return err
-	}
-	m.ran = true
-	if m.kernel.Frozen {
-		m.cpu.setFrozen(true)
-		m.thawLater(m.kernel.ThawAt)
-	}
-	if err := m.adopt(ctx); err != nil {
-		return err
-	}
-	m.mu.Lock()
-	m.up = true
-	m.mu.Unlock()
-	m.spawn(func() {
-		_ = m.server.Serve(gated{m.inside, m.cpu}) // it ends when either side hangs up
-	})
-	if m.engine.config.Tick > 0 {
-		m.spawn(m.tick)
-	}
-	return nil
-}
-
-// boot lays out memory and disk. All of it is the guest's own doing.
-func (m *Machine) boot() error {
-	id := sha256.Sum256(fmt.Append(nil, m.spec.MAC, m.cpu.boot.UnixNano()))
-	m.kernel = &kernel{BootID: fmt.Sprintf("%x", id[:16]), Hostname: "fake", MAC: m.spec.MAC}
-	if err := m.ram.store([]byte(memoryMagic), 0); err != nil {
-		return err
-	}
-	if m.files.disk != nil {
-		if err := m.files.format(m.cpu.wall()); err != nil {
-			return err
-		}
-	}
-	m.console("booted")
-	return m.ram.storeKernel(m.kernel)
-}
-
-func (m *Machine) tick() {
-	t := time.NewTicker(m.engine.config.Tick)
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-		case <-m.cpu.ended:
-			return
-		}
-		if m.cpu.step(nil, agent, m.ram.count) != nil {
-			return
-		}
-	}
-}
-
-// act is a step of the guest: it counts, does f, and writes down what has changed.
-func (m *Machine) act(stop <-chan struct{}, who mode, f func() error) error {
-	return m.cpu.step(stop, who, func() error {
-		if who == workload && m.unrepaired {
-			m.unrepaired = false // told once
-			m.engine.violated("%s: the workload ran before the random generator was repaired", m.spec.MAC)
-		}
-		if err := m.ram.count(); err != nil {
-			return err
-		}
-		if err := f(); err != nil {
-			return err
-		}
-		if err := m.ram.storeKernel(m.kernel); err != nil {
-			if err != errStopped {
-				m.Panic(err.Error())
-			}
-			return err
-		}
-		return nil
-	})
 }
 
 func (m *Machine) Tracker() memtrack.Tracker { return &m.tracker }
@@ -361,27 +268,6 @@ func (m *Machine) console(line string) {
 	}
 	defer f.Close()
 	_, _ = fmt.Fprintf(f, "[%12.6f] %s\n", m.cpu.monotonic().Seconds(), line)
-}
-
-// gated is the guest's end of the channel: while the guest is paused nothing goes in or out.
-type gated struct {
-	net.Conn
-	cpu *cpu
-}
-
-func (g gated) Read(p []byte) (int, error) {
-	n, err := g.Conn.Read(p)
-	if stopped := g.cpu.step(nil, agent, func() error { return nil }); stopped != nil {
-		return 0, stopped
-	}
-	return n, err
-}
-
-func (g gated) Write(p []byte) (int, error) {
-	if stopped := g.cpu.step(nil, agent, func() error { return nil }); stopped != nil {
-		return 0, stopped
-	}
-	return g.Conn.Write(p)
 }
 
 // tracker is the buffer's own, with faults.

@@ -28,7 +28,7 @@ type Handler interface {
 	Shutdown(ctx context.Context) (now func(), err error)
 }
 
-// Outputs are a starting command's streams. Stdin is nil for /dev/null; Stderr is unused with a terminal. What is written
+// Outputs are a starting command's streams. Stdin is nil for /dev/null, else also an io.WriterTo; Stderr is unused with a terminal. What is written
 // after the Process's Wait has returned is discarded.
 type Outputs struct {
 	Stdin          io.Reader

@@ -158,6 +158,9 @@ func (s *inStream) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// WriteTo is copyTo for io.Copy.
+func (s *inStream) WriteTo(w io.Writer) (int64, error) { return 0, s.copyTo(w) }
+
 // copyTo hands every byte to w until the stream ends. A nil w discards.
 func (s *inStream) copyTo(w io.Writer) error {
 	for {

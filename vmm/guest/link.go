@@ -2,6 +2,7 @@ package guest
 
 import (
 	"io"
+	"slices"
 	"sync"
 	"time"
 )
@@ -20,8 +21,9 @@ type link struct {
 
 	mu      sync.Mutex // guards the rest
 	wake    sync.Cond
+	first   [][]byte     // encoded frames that go before a HOLD: the RELEASE of the one before
 	control [][]byte     // encoded frames
-	ready   []*outStream // each at most once (outStream.queued)
+	ready   []*outStream // each at most once
 	holding *frame       // to be written as the last frame
 	stopped bool
 	writing bool // a write is under way
@@ -70,19 +72,23 @@ func (l *link) take() ([]byte, *outStream) {
 		case l.closed:
 			return nil, nil
 		case l.stopped:
+		case len(l.first) > 0:
+			p := l.first[0]
+			l.first = append(l.first[:0], l.first[1:]...)
+			l.writing = true
+			return p, nil
 		case l.holding != nil:
 			p := appendFrame(nil, *l.holding)
 			l.stopped, l.writing = true, true
 			return p, nil
 		case len(l.control) > 0:
 			p := l.control[0]
-			l.control = l.control[1:]
+			l.control = append(l.control[:0], l.control[1:]...) // in place: it is short
 			l.writing = true
 			return p, nil
 		case len(l.ready) > 0:
 			s := l.ready[0]
-			l.ready = l.ready[1:]
-			s.queued = false
+			l.ready = append(l.ready[:0], l.ready[1:]...)
 			l.writing = true
 			return nil, s
 		}
@@ -102,8 +108,7 @@ func (l *link) send(f frame) {
 // queue says that a stream has something to send.
 func (l *link) queue(s *outStream) {
 	l.mu.Lock()
-	if !s.queued {
-		s.queued = true
+	if !slices.Contains(l.ready, s) { // few are
 		l.ready = append(l.ready, s)
 		l.wake.Broadcast()
 	}
@@ -114,7 +119,7 @@ func (l *link) queue(s *outStream) {
 func (l *link) idle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.writing && len(l.control) == 0 && len(l.ready) == 0
+	return !l.writing && len(l.first) == 0 && len(l.control) == 0 && len(l.ready) == 0
 }
 
 // flush waits until everything queued has been written, or for limit.
@@ -128,7 +133,7 @@ func (l *link) flush(limit time.Duration) {
 	})
 	defer timer.Stop()
 	l.mu.Lock()
-	for !late && !l.closed && (l.writing || len(l.control) > 0 || len(l.ready) > 0) {
+	for !late && !l.closed && (l.writing || len(l.first) > 0 || len(l.control) > 0 || len(l.ready) > 0) {
 		l.wake.Wait()
 	}
 	l.mu.Unlock()
@@ -137,10 +142,7 @@ func (l *link) flush(limit time.Duration) {
 // reset forgets everything queued and any hold: a new session begins.
 func (l *link) reset() {
 	l.mu.Lock()
-	for _, s := range l.ready {
-		s.queued = false
-	}
-	l.control, l.ready, l.holding, l.stopped = nil, nil, nil, false
+	l.first, l.control, l.ready, l.holding, l.stopped = nil, nil, nil, nil, false
 	l.mu.Unlock()
 }
 
@@ -168,7 +170,7 @@ func (l *link) release(id uint32, then *frame) {
 		said := l.stopped
 		l.holding, l.stopped = nil, false
 		if then != nil && said {
-			l.control = append([][]byte{appendFrame(nil, *then)}, l.control...)
+			l.first = append(l.first, appendFrame(nil, *then))
 		}
 		l.wake.Broadcast()
 	}

@@ -14,8 +14,6 @@ const windowBytes = 256 << 10
 //
 //	base ≤ acknowledged = ring.base ≤ sent ≤ ring.end, sent ≤ limit while attached
 type outStream struct {
-	queued bool // guarded by link.mu
-
 	mu         sync.Mutex // guards the rest
 	changed    sync.Cond
 	ring       ring
@@ -198,6 +196,9 @@ func (s *outStream) credit(l *link, generation uint64, id uint32, consumed, limi
 	s.mu.Lock()
 	if s.attachedTo(l, generation, id) && consumed <= s.sent {
 		s.ring.discard(consumed)
+		if s.ended && s.ring.lenBytes() == 0 {
+			s.ring.drop()
+		}
 		s.limit = max(s.limit, limit)
 		s.changed.Broadcast()
 	}

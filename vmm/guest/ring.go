@@ -12,7 +12,7 @@ type ring struct {
 
 const (
 	ringFirstBytes = 4 << 10
-	ringKeepBytes  = 64 << 10 // an empty buffer larger than this is given back
+	ringGrowth     = 4 // times: what is outgrown is garbage, and garbage is dirty pages
 )
 
 func (r *ring) lenBytes() int  { return int(r.end - r.base) }
@@ -22,7 +22,7 @@ func (r *ring) roomBytes() int { return r.max - r.lenBytes() }
 func (r *ring) space() []byte {
 	n := r.lenBytes()
 	if n == len(r.buf) && n < r.max {
-		grown := make([]byte, min(r.max, max(ringFirstBytes, 2*len(r.buf))))
+		grown := make([]byte, min(r.max, max(ringFirstBytes, ringGrowth*len(r.buf))))
 		r.copyAt(grown[:n], r.base)
 		r.buf, r.start = grown, 0
 	}
@@ -89,9 +89,6 @@ func (r *ring) discard(off uint64) {
 	r.base = off
 	if r.base == r.end {
 		r.start = 0
-		if len(r.buf) > ringKeepBytes {
-			r.buf = nil
-		}
 	}
 }
 

@@ -25,6 +25,9 @@ func (h *Host) Exec(ctx context.Context, r ExecRequest, s guest.Streams) (ExecRe
 		r.Command.ID = newExecID(r.RequestID)
 	}
 	out := ExecResult{ExecID: r.Command.ID}
+	if r.Command, err = h.imageDefaults(ctx, v, r.Command); err != nil {
+		return out, err
+	}
 	unlock, err := v.lock(ctx, "exec")
 	if err != nil {
 		return out, err
@@ -46,11 +49,32 @@ func (h *Host) Exec(ctx context.Context, r ExecRequest, s guest.Streams) (ExecRe
 	if err != nil {
 		return out, err
 	}
-	out.ExitStatus, err = g.client.Exec(ctx, r.Command, s)
+	for {
+		out.ExitStatus, err = g.client.Exec(ctx, r.Command, s)
+		if !isFrozen(err) {
+			break
+		}
+		// Somebody else's checkpoint came between; once the VM is ours it has ended.
+		unlock, err := v.lock(ctx, "exec")
+		if err != nil {
+			return out, err
+		}
+		g, err = v.need("exec")
+		unlock()
+		if err != nil {
+			return out, err
+		}
+	}
 	if err != nil {
 		return out, h.explainExec(ctx, g, r.Command.Argv[0], err)
 	}
 	return out, h.recordExec(ctx, v, r.Command, out)
+}
+
+// isFrozen tells whether a command wasn't started because the workload is frozen.
+func isFrozen(err error) bool {
+	var agent *guest.AgentError
+	return errors.As(err, &agent) && agent.Code == guest.CodeFrozen
 }
 
 // recordExec keeps how a command ended, in the ledger and beside the checkpoint that undoes it.

@@ -81,7 +81,20 @@ func (h *Host) boot(ctx context.Context, b bring) (_ *guestVM, err error) {
 }
 
 // restore makes a guest that goes on from a checkpoint. It answers, is repaired and thawed when restore returns.
-func (h *Host) restore(ctx context.Context, b bring) (_ *guestVM, err error) {
+func (h *Host) restore(ctx context.Context, b bring) (*guestVM, error) {
+	g, err := h.load(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.greet(ctx, g, b, answerDeadline); err != nil {
+		h.abandon(g)
+		return nil, err
+	}
+	return g, nil
+}
+
+// load makes a guest that stands paused at a checkpoint.
+func (h *Host) load(ctx context.Context, b bring) (_ *guestVM, err error) {
 	facts, err := factsOf(b.snap.Meta())
 	if err != nil {
 		return nil, err
@@ -114,9 +127,6 @@ func (h *Host) restore(ctx context.Context, b bring) (_ *guestVM, err error) {
 	spec := vmm.Spec{VCPUs: b.hw.VCPUs, MemBytes: b.hw.memBytes(), MAC: b.hw.MAC, Facts: facts}
 	if g.machine, err = h.engine.Restore(ctx, spec, attach, vmm.State{Data: state, Facts: facts}); err != nil {
 		return nil, h.explain(fmt.Errorf("restore %s: %w", b.id, err), b.id)
-	}
-	if err = h.greet(ctx, g, b, answerDeadline); err != nil {
-		return nil, err
 	}
 	return g, nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"flash/store"
 	"flash/vmm"
+	"flash/vmm/bundle"
 )
 
 // States of a VM, as ps shows them.
@@ -48,7 +49,8 @@ type vm struct {
 	mu     sync.Mutex // guards the rest
 	record store.VM
 	state  status
-	guest  *guestVM // nil when nothing runs
+	guest  *guestVM            // nil when nothing runs
+	image  *bundle.ImageConfig // nil: not read yet
 }
 
 func openVM(r store.VM) (*vm, error) {

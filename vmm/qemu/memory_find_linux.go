@@ -22,7 +22,7 @@ func findRAM(pid int, bytes uint64) (memtrack.Span, memtrack.Mapping, error) {
 	for i := 0; i < len(all); {
 		first, end := all[i], all[i].End
 		next := i + 1
-		for next < len(all) && continues(all[next], first, end) {
+		for next < len(all) && all[next].Continues(first, end) {
 			end = all[next].End
 			next++
 		}
@@ -37,10 +37,4 @@ func findRAM(pid int, bytes uint64) (memtrack.Span, memtrack.Mapping, error) {
 	}
 	return memtrack.Span{}, memtrack.Mapping{}, fmt.Errorf("find the RAM of process %d: it has no shared %s of %d bytes; it has %d: %s",
 		pid, ramName, bytes, len(seen), strings.Join(seen, ", "))
-}
-
-// continues tells whether m goes on where the mapping of first's file ends so far.
-func continues(m, first memtrack.Mapping, end uint64) bool {
-	return m.Start == end && m.Inode == first.Inode && m.Device == first.Device && m.Inode != 0 && m.Shared == first.Shared &&
-		m.Offset == first.Offset+(end-first.Start)
 }

@@ -63,7 +63,8 @@ func (s *memorySupport) probeTracker(can uffd.Support, why map[string]string) st
 type guestMemory struct {
 	memtrack.Memory
 	span    memtrack.Span
-	pager   *uffd.Pager // nil: nothing is absent
+	pager   *uffd.Pager      // nil: nothing is absent
+	backed  *memtrack.Backed // nil: pager is not
 	tracker memtrack.Tracker
 }
 
@@ -76,7 +77,7 @@ func openMemory(ctx context.Context, pid int, bytes uint64, base *sharedBase, s 
 		return nil, err
 	}
 	scans := s.tracker == (&pagemap.Scan{}).Name()
-	m := &guestMemory{span: span, Memory: memtrack.NewProcess(span)}
+	m := &guestMemory{span: span}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, m.close())
@@ -100,6 +101,12 @@ func openMemory(ctx context.Context, pid int, bytes uint64, base *sharedBase, s 
 	}
 	if err != nil {
 		return nil, err
+	}
+	if m.pager == nil {
+		if m.backed, err = memtrack.OpenBacked(span); err != nil {
+			return nil, err
+		}
+		m.Memory = m.backed
 	}
 	m.tracker = newTracker(s.tracker, base != nil)
 	if err := m.tracker.Start(m); err != nil {
@@ -167,14 +174,17 @@ func (m *guestMemory) lost() <-chan error {
 
 // close ends tracking and serving. A guest that still lives waits at the next absent page.
 func (m *guestMemory) close() error {
-	var trackerErr, pagerErr error
+	var trackerErr, pagerErr, backedErr error
 	if m.tracker != nil {
 		trackerErr = m.tracker.Stop()
 	}
 	if m.pager != nil {
 		pagerErr = m.pager.Close()
 	}
-	if err := errors.Join(trackerErr, pagerErr); err != nil {
+	if m.backed != nil {
+		backedErr = m.backed.Close()
+	}
+	if err := errors.Join(trackerErr, pagerErr, backedErr); err != nil {
 		return fmt.Errorf("let go of the memory of process %d: %w", m.span.PID, err)
 	}
 	return nil

@@ -133,7 +133,7 @@ func eachLine(path string, f func(fields []string) bool) error {
 	}
 	defer file.Close()
 	lines := bufio.NewScanner(file)
-	lines.Buffer(make([]byte, 0, 4096), 1<<20)
+	lines.Buffer(make([]byte, 0, 1024), 1<<20)
 	for lines.Scan() {
 		if !f(strings.Split(lines.Text(), ":")) {
 			return nil

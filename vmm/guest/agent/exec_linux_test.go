@@ -239,7 +239,7 @@ var execPromises = []struct {
 		defer cancel()
 		begin := time.Now()
 		n := &counter{w: sum}
-		_, err := p.client.Exec(ctx, guest.ExecRequest{ID: newID(), Argv: []string{"sh", "-c", fmt.Sprintf("yes 0123456789abcde | head -c %d", megabytes<<20)}},
+		_, err := p.client.Exec(ctx, guest.ExecRequest{ID: newID(), Argv: []string{"sh", "-c", fmt.Sprintf("yes 0123456789abcde | head -c 1048576 > /tmp/flash-m; for i in $(seq %d); do cat /tmp/flash-m; done; rm /tmp/flash-m", megabytes)}},
 			guest.Streams{Stdout: n})
 		if err != nil {
 			t.Fatal(err)

@@ -20,7 +20,7 @@ const (
 	runDir       = "/run/flash"
 	initFile     = "/etc/flash/init"
 	hooksDir     = "/etc/flash/hooks.d"
-	heapLimit    = 24 << 20 // garbage is collected when the heap reaches it, and at no other time
+	heapLimit    = 64 << 20 // garbage is collected when memory reaches it, or by the collector
 	openFilesMax = 1 << 20
 )
 

@@ -119,21 +119,24 @@ const endOfInput = 4 // ^D
 // feed moves the host's bytes into a command's input. What the command doesn't want is thrown away.
 func feed(to *os.File, from io.Reader, terminal bool) {
 	defer to.Close()
-	buf := make([]byte, 4096)
-	wanted := true
-	for {
-		n, err := from.Read(buf)
-		if n > 0 && wanted {
-			_, werr := to.Write(buf[:n])
-			wanted = werr == nil
-		}
-		if err != nil {
-			if terminal && err == io.EOF {
-				to.Write([]byte{endOfInput})
-			}
-			return
-		}
+	_, err := io.Copy(&tolerant{w: to}, from)
+	if err == nil && terminal {
+		to.Write([]byte{endOfInput})
 	}
+}
+
+// tolerant is a writer that swallows everything after its first error.
+type tolerant struct {
+	w    io.Writer
+	deaf bool
+}
+
+func (t *tolerant) Write(p []byte) (int, error) {
+	if !t.deaf {
+		_, err := t.w.Write(p)
+		t.deaf = err != nil
+	}
+	return len(p), nil
 }
 
 // Wait waits for the command's own process and for what had been written until then.
@@ -142,6 +145,7 @@ func (p *process) Wait() guest.ExitStatus {
 	for _, pump := range p.pumps {
 		pump.drain()
 	}
+	p.agent.collector.collect()
 	if !p.agent.groups.remove(p.id) {
 		go p.agent.groups.removeWhenEmpty(p.id)
 	}

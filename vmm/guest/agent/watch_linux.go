@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -137,7 +138,7 @@ func (w *watcher) poke() {
 
 func eventIs(path, key, value string) (bool, error) {
 	b, err := os.ReadFile(path)
-	if os.IsNotExist(err) {
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) { // the latter when it goes while we read
 		return true, nil
 	}
 	if err != nil {

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package memtest
+
+// Main returns: children are Linux processes.
+func Main() {}
