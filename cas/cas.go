@@ -41,6 +41,18 @@ func ParseHash(s string) (Hash, error) {
 	return h, err
 }
 
+// MarshalText writes the hash as String does.
+func (h Hash) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (h *Hash) UnmarshalText(text []byte) error {
+	read, err := ParseHash(string(text))
+	if err == nil {
+		*h = read
+	}
+	return err
+}
+
 // Kind says what a chunk's plain bytes are. It is stored beside the chunk so that packs alone describe themselves.
 type Kind uint8
 

@@ -32,7 +32,7 @@ func (a *app) serveCmd() *cobra.Command {
 		Use:   "serve",
 		Short: "run the daemon in the foreground",
 		Long: `serve is the daemon: it has the home open, runs the machines and answers at its socket flash.sock. Every other command
-starts one by itself when none answers; its log is flash.log there. SIGTERM, ^C or flash serve --stop end it in order.
+starts one by itself when none answers; its log is flash.log there, and FLASH_LOG=debug makes it say more. SIGTERM, ^C or flash serve --stop end it in order.
 
 TCP needs a bearer token. --token-file names a file that holds it; a file that isn't there is made with a new one.
 
@@ -164,7 +164,11 @@ func (a *app) daemonLog(home string) (*slog.Logger, func() error, error) {
 	if !sameFile(a.stderr, f) {
 		w = io.MultiWriter(f, a.stderr)
 	}
-	return slog.New(slog.NewTextHandler(w, nil)), f.Close, nil
+	level := slog.LevelInfo
+	if a.getenv("FLASH_LOG") == "debug" { // where the time of each step went
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})), f.Close, nil
 }
 
 func sameFile(w io.Writer, f *os.File) bool {

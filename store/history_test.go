@@ -195,6 +195,12 @@ func TestAnInterruptedDeleteIsFinished(t *testing.T) {
 		if again == "open" {
 			s.Close()
 			s = reopen(t, dir, m)
+			s.view(ctx, func(tx *badger.Txn) error {
+				if keys := keysWith(tx, nil, 100); len(keys) != 1 {
+					t.Errorf("left: %q", keys)
+				}
+				return nil
+			})
 		}
 		newVM(t, s, "vm")
 		if h, err := s.History(ctx, "vm"); err != nil || len(h) != 0 {

@@ -371,6 +371,24 @@ func TestAPageThatLooksLikeANodeIsAPage(t *testing.T) {
 	mustHold(t, image(t, s, first.Snapshot, "mem"), delta{0: page(1), 300: page(2)})
 }
 
+func TestTheNodeCacheIsBounded(t *testing.T) {
+	c := newNodeCache(16 * 10_000)
+	n := &node{entries: make([]manifest.Entry, 40)} // 2,600 bytes: three a shard
+	for i := range 1000 {
+		c.add(cas.Hash{byte(i), byte(i >> 8), 1}, n)
+	}
+	for i := range c.shards {
+		s := &c.shards[i]
+		if len(s.items) != 3 || s.bytes != 3*n.bytes() {
+			t.Errorf("shard %d has %d nodes, %d bytes", i, len(s.items), s.bytes)
+		}
+	}
+	last := cas.Hash{byte(999 & 255), byte(999 >> 8), 1}
+	if c.get(last) != n {
+		t.Error("the last node added isn't there")
+	}
+}
+
 func TestManyReadersShareAnImage(t *testing.T) {
 	ctx := context.Background()
 	s, _ := newStore(t)
@@ -419,6 +437,32 @@ func TestReadingCostsTheSameHoweverLongTheHistory(t *testing.T) {
 	}
 }
 
+func TestNothingIsStoredBehindTheEndOfAnImage(t *testing.T) {
+	s, _ := newStore(t)
+	newVM(t, s, "vm")
+	c := checkpoint(t, s, "vm", 2*cas.SlotBytes+100, delta{2: page(1)})
+	mustHold(t, image(t, s, c.Snapshot, "mem"), delta{2: append(page(1)[:100:100], make([]byte, cas.SlotBytes-100)...)})
+}
+
+// One page more each time: patches grow until a full node is cheaper in the long run.
+func TestPatchesDoNotGrowForEver(t *testing.T) {
+	s, _ := newStore(t)
+	newVM(t, s, "vm")
+	first := delta{}
+	for slot := range uint64(manifest.LeafEntries) {
+		first[slot] = page(slot)
+	}
+	checkpoint(t, s, "vm", 1<<19, first)
+	sum := int64(0)
+	for i := range uint64(120) {
+		c := checkpoint(t, s, "vm", 1<<19, delta{i * 37 % manifest.LeafEntries: page(1000 + i)})
+		sum += c.NewBytes - 2*cas.SlotBytes // the other is the state
+	}
+	if sum/120 > 1600 {
+		t.Errorf("%d bytes of metadata a checkpoint of one page", sum/120)
+	}
+}
+
 func TestFilledPagesNeedNoChunk(t *testing.T) {
 	s, m := newStore(t)
 	newVM(t, s, "vm")
@@ -458,6 +502,7 @@ func TestImpossibleTreesAreRefused(t *testing.T) {
 		"a patch of a patch":          node(manifest.AppendPatch(nil, 0, patch, []uint8{2}, []manifest.Entry{data})),
 		"a patch of an inner node":    node(manifest.AppendPatch(nil, 0, node(manifest.AppendFull(nil, 1, inner)), []uint8{2}, []manifest.Entry{data})),
 		"a page for a root":           data.Ref(),
+		"a leaf for an inner node":    full,
 		"an inner node for a leaf":    node(manifest.AppendFull(nil, 1, inner)),
 		"a node for a page":           node(manifest.AppendFull(nil, 0, leafOf(manifest.ChunkEntry(full)))),
 		"a patch of what isn't there": node(manifest.AppendPatch(nil, 0, cas.Ref{Hash: cas.Hash{9}}, []uint8{2}, []manifest.Entry{data})),
@@ -471,9 +516,15 @@ func TestImpossibleTreesAreRefused(t *testing.T) {
 			if warm { // the parts are in the cache, each rightly read in another place
 				s.nodes.node(ctx, patch, 0)
 				s.nodes.node(ctx, root, 1)
+				s.nodes.node(ctx, full, 0)
 			}
 			im := s.image(manifest.Image{Name: "mem", Bytes: manifest.LeafEntries * cas.SlotBytes, Root: root})
-			if err := im.ReadSlot(ctx, 0, make([]byte, cas.SlotBytes)); !errors.Is(err, want) {
+			slot := uint64(0)
+			if name == "a leaf for an inner node" { // and a child that a leaf has no entry for
+				im = s.image(manifest.Image{Name: "mem", Bytes: 128 << 20, Root: root})
+				slot = im.Slots() - 1
+			}
+			if err := im.ReadSlot(ctx, slot, make([]byte, cas.SlotBytes)); !errors.Is(err, want) {
 				t.Errorf("%s, warm %v: ReadSlot: %v", name, warm, err)
 			}
 			if !warm {

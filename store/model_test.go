@@ -133,6 +133,9 @@ func (m *model) change(slots uint64) delta {
 	ch := delta{}
 	for range 1 + m.rng.IntN(1<<m.rng.IntN(8)) {
 		slot := m.rng.Uint64N(slots)
+		if m.rng.IntN(16) == 0 {
+			slot = slots - 1
+		}
 		switch m.rng.IntN(6) {
 		case 0:
 			ch[slot] = make([]byte, cas.SlotBytes)

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"syscall"
 
 	"flash/cas/local"
 )
@@ -35,42 +34,6 @@ type CrashFS struct {
 	failOp   string
 	failWith error
 	room     int64 // bytes that may still be written; negative: no limit
-}
-
-// crashDir is a folder: what it shows, and what the disk is sure to have.
-type crashDir struct {
-	shown   map[string]*crashNode
-	durable map[string]*crashNode
-	changes []dirChange // since the last SyncDir, oldest first
-}
-
-// dirChange removes a name, if node is nil, or gives it to node.
-type dirChange []struct {
-	name string
-	node *crashNode
-}
-
-func (c dirChange) apply(names map[string]*crashNode) {
-	for _, one := range c {
-		if one.node == nil {
-			delete(names, one.name)
-		} else {
-			names[one.name] = one.node
-		}
-	}
-}
-
-// crashNode is a file.
-type crashNode struct {
-	shown   []byte
-	durable []byte
-	writes  []crashWrite // since the last Sync, oldest first
-}
-
-// crashWrite is a write, or, without bytes, a truncation to offset.
-type crashWrite struct {
-	offset int64
-	bytes  []byte
 }
 
 var _ local.FS = (*CrashFS)(nil)
@@ -138,38 +101,6 @@ func (c *CrashFS) AfterCrash() *CrashFS {
 	return after
 }
 
-// remains gives what a disk has of a file: all that was synced, and of each later write all, nothing or a part.
-func (c *CrashFS) remains(n *crashNode) []byte {
-	left := slices.Clone(n.durable)
-	for _, w := range n.writes {
-		switch c.rng.IntN(3) {
-		case 0:
-			left = w.apply(left)
-		case 1:
-			if w.bytes != nil {
-				left = crashWrite{w.offset, w.bytes[:c.rng.IntN(len(w.bytes)+1)]}.apply(left)
-			}
-		}
-	}
-	return left
-}
-
-func (w crashWrite) apply(p []byte) []byte {
-	if w.bytes == nil { // truncation
-		return grow(p, w.offset)[:w.offset]
-	}
-	p = grow(p, w.offset+int64(len(w.bytes)))
-	copy(p[w.offset:], w.bytes)
-	return p
-}
-
-func grow(p []byte, size int64) []byte {
-	if int64(len(p)) < size {
-		p = append(p, make([]byte, size-int64(len(p)))...)
-	}
-	return p
-}
-
 // FlipBit damages a file where it lies.
 func (c *CrashFS) FlipBit(name string, offset int64) error {
 	c.mu.Lock()
@@ -203,31 +134,6 @@ func (c *CrashFS) operate(op string) error {
 	return nil
 }
 
-func (c *CrashFS) dir(name string) (*crashDir, error) {
-	d, ok := c.dirs[filepath.Clean(name)]
-	if !ok {
-		return nil, fmt.Errorf("%s: %w", name, fs.ErrNotExist)
-	}
-	return d, nil
-}
-
-func (c *CrashFS) lookup(name string) (*crashDir, *crashNode, error) {
-	d, err := c.dir(filepath.Dir(name))
-	if err != nil {
-		return nil, nil, err
-	}
-	n, ok := d.shown[filepath.Base(name)]
-	if !ok {
-		return d, nil, fmt.Errorf("%s: %w", name, fs.ErrNotExist)
-	}
-	return d, n, nil
-}
-
-func (d *crashDir) change(c dirChange) {
-	c.apply(d.shown)
-	d.changes = append(d.changes, c)
-}
-
 // MkdirAll makes folders that survive at once.
 func (c *CrashFS) MkdirAll(dir string) error {
 	c.mu.Lock()
@@ -235,7 +141,7 @@ func (c *CrashFS) MkdirAll(dir string) error {
 	if c.cut {
 		return ErrPowerCut
 	}
-	if dir = filepath.Clean(dir); c.dirs[dir] == nil {
+	for dir = filepath.Clean(dir); c.dirs[dir] == nil; dir = filepath.Dir(dir) {
 		c.dirs[dir] = &crashDir{shown: map[string]*crashNode{}, durable: map[string]*crashNode{}}
 	}
 	return nil
@@ -350,8 +256,6 @@ func (c *CrashFS) Lock(name string) (io.Closer, error) {
 
 type unlocker func()
 
-func (u unlocker) Close() error { u(); return nil }
-
 func (c *CrashFS) FreeBytes(string) (int64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -359,119 +263,4 @@ func (c *CrashFS) FreeBytes(string) (int64, error) {
 		return 1 << 40, nil
 	}
 	return c.room, nil
-}
-
-// crashFile is an open crashNode.
-type crashFile struct {
-	c        *CrashFS
-	n        *crashNode
-	writable bool
-	closed   bool
-}
-
-func (f *crashFile) ReadAt(p []byte, offset int64) (int, error) {
-	f.c.mu.Lock()
-	defer f.c.mu.Unlock()
-	switch {
-	case f.c.cut:
-		return 0, ErrPowerCut
-	case f.closed:
-		return 0, fs.ErrClosed
-	case offset >= int64(len(f.n.shown)):
-		return 0, io.EOF
-	}
-	n := copy(p, f.n.shown[offset:])
-	if n < len(p) {
-		return n, io.EOF
-	}
-	return n, nil
-}
-
-func (f *crashFile) WriteAt(p []byte, offset int64) (int, error) {
-	c := f.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if f.closed || !f.writable {
-		return 0, fs.ErrInvalid
-	}
-	wasCut := c.cut
-	err := c.operate("write")
-	n := len(p)
-	switch {
-	case c.cut && !wasCut:
-		n = c.rng.IntN(len(p) + 1) // what the device had taken by then
-	case err != nil:
-		return 0, err
-	case c.room >= 0 && int64(n) > c.room:
-		n, err = int(c.room), syscall.ENOSPC
-	}
-	w := crashWrite{offset, slices.Clone(p[:n])}
-	if n > 0 {
-		f.n.shown = w.apply(f.n.shown)
-		f.n.writes = append(f.n.writes, w)
-	}
-	if c.room >= 0 {
-		c.room -= int64(n)
-	}
-	return n, err
-}
-
-func (f *crashFile) Truncate(size int64) error {
-	f.c.mu.Lock()
-	defer f.c.mu.Unlock()
-	if err := f.c.operate("truncate"); err != nil {
-		return err
-	}
-	w := crashWrite{offset: size}
-	f.n.shown = w.apply(f.n.shown)
-	f.n.writes = append(f.n.writes, w)
-	return nil
-}
-
-// Sync makes the file durable. When it is made to fail, what wasn't durable is lost to the disk, though it is still
-// shown, and a later Sync says nothing of it: so does Linux.
-func (f *crashFile) Sync() error {
-	f.c.mu.Lock()
-	defer f.c.mu.Unlock()
-	if err := f.c.operate("sync"); err != nil {
-		if !f.c.cut {
-			f.n.writes = nil
-		}
-		return err
-	}
-	for _, w := range f.n.writes {
-		f.n.durable = w.apply(f.n.durable)
-	}
-	f.n.writes = nil
-	return nil
-}
-
-func (f *crashFile) Size() (int64, error) {
-	f.c.mu.Lock()
-	defer f.c.mu.Unlock()
-	return int64(len(f.n.shown)), nil
-}
-
-func (f *crashFile) Close() error {
-	f.c.mu.Lock()
-	defer f.c.mu.Unlock()
-	f.closed = true
-	return nil
-}
-
-func cloneNames(m map[string]*crashNode) map[string]*crashNode {
-	n := make(map[string]*crashNode, len(m))
-	for k, v := range m {
-		n[k] = v
-	}
-	return n
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

@@ -82,7 +82,7 @@ func TestSweepKeepsWhatLivesAndFreesTheRest(t *testing.T) {
 
 // A chunk that nothing marks, and that a Put refers to while the collector marks, must stay.
 func TestChunkReferredToDuringASweepStays(t *testing.T) {
-	s := mustOpen(t, local.Config{Dir: t.TempDir(), TargetPackBytes: 50_000})
+	s := mustOpen(t, local.Config{Dir: t.TempDir()})
 	chunks := castest.Chunks(s.Hasher(), 1, 60)
 	put(t, s, chunks)
 	w, err := s.BeginSweep(t.Context())
@@ -101,13 +101,18 @@ func TestChunkReferredToDuringASweepStays(t *testing.T) {
 	}
 	asked := 0
 	_, err = w.Run(t.Context(), func(h cas.Hash) bool {
-		if asked++; asked == 61 { // the packs are condemned by now: what is put here is stored anew
+		// Each of 60 chunks is asked for when the packs are chosen, when this one is measured, and when it is copied.
+		// At the last question the others are decided on, and the pack is condemned: what is put now is stored anew.
+		if asked++; asked == 3*60 {
 			put(t, s, chunks[20:25])
 		}
 		return false
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if asked != 3*60 {
+		t.Fatalf("asked %d times", asked)
 	}
 	have(t, s, chunks[:11])
 	have(t, s, chunks[20:25])
@@ -248,57 +253,4 @@ func TestSweepBesideReadersAndWriters(t *testing.T) {
 	if st := s.Stats(); st.Records > 200 {
 		t.Errorf("%d records are left of 100 that live", st.Records)
 	}
-}
-
-func TestPacksTravelBetweenStores(t *testing.T) {
-	a := mustOpen(t, local.Config{Dir: t.TempDir()})
-	b := mustOpen(t, local.Config{Dir: t.TempDir()})
-	keyed := mustOpen(t, local.Config{Dir: t.TempDir(), Key: &[32]byte{1}})
-	chunks := castest.Chunks(a.Hasher(), 1, 50)
-	refs := put(t, a, chunks)
-	if err := a.Seal(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	p := a.Packs()[0]
-	hash, err := cas.ParseHash(p.Name[:64])
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := make([]byte, p.Bytes)
-	if err := a.ReadPack(t.Context(), p.ID, file, 0); err != nil {
-		t.Fatal(err)
-	}
-	for i := 0; i < len(file); i += 397 {
-		spoilt := bytes.Clone(file)
-		spoilt[i] ^= 8
-		if _, err := b.ImportPack(t.Context(), hash, bytes.NewReader(spoilt), p.Bytes); err == nil {
-			t.Fatalf("byte %d flipped, and imported", i)
-		}
-	}
-	if _, err := b.ImportPack(t.Context(), hash, bytes.NewReader(file[:len(file)-1]), p.Bytes); err == nil {
-		t.Error("a pack cut short was imported")
-	}
-	if _, err := keyed.ImportPack(t.Context(), hash, bytes.NewReader(file), p.Bytes); !errors.Is(err, local.ErrWrongKey) {
-		t.Errorf("into a keyed store: %v", err)
-	}
-	lack(t, b, chunks)
-	for range 2 { // the second time it is there already
-		info, err := b.ImportPack(t.Context(), hash, bytes.NewReader(file), p.Bytes)
-		if err != nil || info.ID != p.ID || info.Name != p.Name {
-			t.Fatalf("%+v, %v", info, err)
-		}
-	}
-	for _, r := range refs { // the hints hold in the other store
-		if _, err := b.Get(t.Context(), r, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if b.Stats().HintMisses != 0 {
-		t.Error("hints are stale in the other store")
-	}
-	if n, err := b.EvictPack(t.Context(), p.ID); err != nil || n != p.Bytes {
-		t.Errorf("evicted %d bytes, %v", n, err)
-	}
-	lack(t, b, chunks)
-	have(t, a, chunks)
 }

@@ -17,6 +17,7 @@ import (
 
 const (
 	dialTimeout    = 5 * time.Second
+	healthTimeout  = 10 * time.Second
 	maxAnswerBytes = 256 << 20 // a history or ledger of a long life; more is not one
 )
 
@@ -65,8 +66,11 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Health asks whether the daemon answers.
+// Health asks whether the daemon answers, and doesn't wait long for one that hangs.
 func (c *Client) Health(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, healthTimeout, host.Errorf(host.CodeDeadline, "look at its log flash.log, or end it and try again",
+		"the daemon at %s is there but hasn't answered for %s", c.where, healthTimeout))
+	defer cancel()
 	return c.call(ctx, "GET", "/v1/host/health", nil, nil)
 }
 

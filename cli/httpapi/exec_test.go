@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
 	"reflect"
 	"runtime"
 	"strings"
@@ -357,5 +359,35 @@ func TestPlainExecThatFailsAtOnceHasItsStatus(t *testing.T) {
 	_, body, _ = c.Raw(t.Context(), "POST", "/v1/host/flashvms/a/exec", []byte(`{"argv":["ls"]}`))
 	if lines := strings.Split(strings.TrimSpace(string(body)), "\n"); lines[len(lines)-1] != `{"error":{"code":"guest_crashed","message":"m","remedy":"r"},"exec_id":"e1"}` {
 		t.Errorf("last line %q", lines[len(lines)-1])
+	}
+}
+
+// A daemon that dies in the middle of an exec is told as that, not as an exit code.
+func TestDaemonThatDiesDuringAnExecIsTold(t *testing.T) {
+	path := filepath.Join(socketDir(t), "s")
+	l, err := ListenUnix(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		r, err := http.ReadRequest(bufio.NewReader(conn))
+		if err != nil {
+			return
+		}
+		io.Copy(io.Discard, r.Body)
+		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+Protocol+"\r\n\r\n\x02\x00\x00\x00\x04half")
+	}()
+	var out bytes.Buffer
+	c := NewClient(path)
+	defer c.Close()
+	_, err = c.Exec(t.Context(), host.ExecRequest{ID: "a"}, guest.Streams{Stdout: &out})
+	if CodeOf(err) != host.CodeDaemon || out.String() != "half" {
+		t.Errorf("%v after %q", err, &out)
 	}
 }

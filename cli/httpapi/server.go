@@ -90,7 +90,7 @@ func (s *Server) Serve(l net.Listener) error {
 func (s *Server) ServeTCP(l net.Listener, token string) error {
 	if err := checkToken(token); err != nil {
 		l.Close()
-		return fmt.Errorf("serve %s: %w", l.Addr(), err)
+		return host.Errorf(host.CodeInvalid, "write a longer one into the token file, or remove the file: a new one is made", "serve %s: %w", l.Addr(), err)
 	}
 	return s.serve(l, withToken(token, s))
 }

@@ -166,11 +166,11 @@ func pattern(n int) io.Reader {
 	return io.LimitReader(readerFunc(func(p []byte) (int, error) {
 		for i := range p {
 			p[i] = byte(r.Uint32())
+			if at%5000 < len(marker) {
+				p[i] = marker[at%5000]
+			}
+			at++
 		}
-		for ; at < len(p); at += 5000 {
-			copy(p[at:], marker[:])
-		}
-		at -= len(p)
 		return len(p), nil
 	}), int64(n))
 }

@@ -368,7 +368,7 @@ func TestQuiescedChannelIsNeitherReadNorWritten(t *testing.T) {
 	defer func() { c.Close(); <-served }()
 
 	want, got := sha256.New(), sha256.New()
-	io.Copy(want, pattern(30<<20))
+	io.Copy(want, pattern(6<<20))
 	done := make(chan error, 1)
 	go func() { // bytes in both directions
 		_, err := c.Exec(t.Context(), ExecRequest{ID: "a", Argv: []string{"cat"}, Stdin: true}, Streams{Stdin: pattern(6 << 20), Stdout: got})
@@ -614,6 +614,11 @@ func TestRepairTravelsWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := g.repairs[1]
+	past := time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)
+	r.Now = past
+	if err := c.Repair(t.Context(), r); err != nil || !g.repairs[2].Now.Equal(past) {
+		t.Fatalf("a time without a monotonic reading became %v, %v", g.repairs[2].Now, err)
+	}
 	if got.Now.Before(now) || got.Now.Sub(now) > 10*time.Second || got.Generation != "g" || got.Hostname != "h" || got.MAC != "m" || !got.Hooks || !bytes.Equal(got.Seed, r.Seed) {
 		t.Fatalf("%+v", got)
 	}

@@ -159,9 +159,11 @@ func (h *Host) greet(ctx context.Context, g *guestVM, b bring, deadline time.Dur
 	defer cancel()
 	ctx, stop := untilDone(ctx, g.machine)
 	defer stop()
+	began := time.Now()
 	if err := g.machine.Resume(ctx); err != nil {
 		return h.explainGuest(g, fmt.Errorf("resume %s: %w", g.id, err))
 	}
+	resumed := time.Now()
 	g.gen = uint64(h.now().UnixNano())
 	if last := generationOf(b.snap.Meta()); g.gen <= last {
 		g.gen = last + 1
@@ -171,6 +173,7 @@ func (h *Host) greet(ctx context.Context, g *guestVM, b bring, deadline time.Dur
 		return h.explainGuest(g, fmt.Errorf("the agent in %s doesn't answer: %w", g.id, err))
 	}
 	g.client = client
+	answered := time.Now()
 	seed := make([]byte, 64)
 	rand.Read(seed)
 	repair := guest.Repair{Now: h.now(), Seed: seed, Generation: fmt.Sprintf("%s-%d", g.id, g.gen), Hostname: hostname(g.id), Hooks: g.restoredFrom != store.SnapshotID{}, Thaw: true}
@@ -180,6 +183,8 @@ func (h *Host) greet(ctx context.Context, g *guestVM, b bring, deadline time.Dur
 	if err := client.Repair(ctx, repair); err != nil {
 		return h.explainGuest(g, fmt.Errorf("put clock, randomness and identity right in %s: %w", g.id, err))
 	}
+	h.log.Debug("guest greeted", "vm", g.id, "resume", resumed.Sub(began), "answer", answered.Sub(resumed), "repair", time.Since(answered),
+		"brought_in", len(g.broughtIn), "touched", len(g.machine.Touched()))
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"flash/store"
 )
@@ -70,10 +71,12 @@ func (h *Host) target(ctx context.Context, id string, number int) (store.Checkpo
 // swap replaces a running guest by one restored from a checkpoint. The old one stands paused until the new one has
 // answered and is repaired, so whatever fails, the VM goes on as it was; its present is saved meanwhile.
 func (h *Host) swap(ctx context.Context, v *vm, old *guestVM, entry store.Checkpoint, snap *store.Snapshot) (*Checkpoint, error) {
+	began := time.Now()
 	c, err := h.takeCut(ctx, old, true)
 	if err != nil {
 		return nil, err
 	}
+	cutAt := time.Now()
 	back := func(err error) error {
 		c.rollback()
 		return errors.Join(err, c.resume(ctx))
@@ -90,7 +93,9 @@ func (h *Host) swap(ctx context.Context, v *vm, old *guestVM, entry store.Checkp
 		coming <- restored{g, err}
 	}()
 	present, _, err := h.save(ctx, v, old, c, store.Move{VM: v.id, ExpectHead: old.head, KeepHead: true, Label: fmt.Sprintf("before rewind to %d", entry.Number)})
+	savedAt := time.Now()
 	next := <-coming
+	h.log.Debug("guest swapped", "vm", v.id, "cut", cutAt.Sub(began), "save", savedAt.Sub(cutAt), "restore", time.Since(cutAt))
 	if err != nil || next.err != nil {
 		if next.guest != nil {
 			h.abandon(next.guest)
