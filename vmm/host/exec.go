@@ -190,7 +190,7 @@ func (h *Host) explainExec(ctx context.Context, g *guestVM, r ExecRequest, attac
 	case errors.As(err, &agent) && agent.Code == guest.CodeTakenOver:
 		return Errorf(CodeExecInterrupted, fmt.Sprintf("flash attach %s %s takes it back", g.id, r.Command.ID), "somebody else has attached to %s in %s; it goes on", command, g.id)
 	case errors.As(err, &agent):
-		return Errorf(CodeExecFailed, "check the command, its folder and its user inside the VM", "%s didn't start in %s: %w", command, g.id, err)
+		return refusedExec(g.id, r.Command, agent)
 	case errors.Is(err, guest.ErrClosed) && g.closing.Load():
 		return Errorf(CodeExecInterrupted, fmt.Sprintf("flash history %s shows the state it was left in", g.id), "%s was rewound, stopped or removed while %s ran; it goes on wherever that state is restored", g.id, command)
 	case ctx.Err() != nil && !g.ended() && (attached || r.Command.KeepOnCancel):
@@ -202,7 +202,10 @@ func (h *Host) explainExec(ctx context.Context, g *guestVM, r ExecRequest, attac
 		}
 		return Errorf(code, "run it again", "%s in %s was cancelled and killed", command, g.id)
 	}
-	return h.explainGuest(g, fmt.Errorf("exec in %s: %w", g.id, err))
+	if inner := errors.Unwrap(err); inner != nil && strings.HasPrefix(err.Error(), "exec "+r.Command.ID+": ") {
+		err = inner // a human knows the command, not the id it was given
+	}
+	return h.explainGuest(g, fmt.Errorf("%s in %s: %w", command, g.id, err))
 }
 
 // errNotKilled: the guest didn't even answer that a command is to be killed.

@@ -12,9 +12,6 @@ import (
 	"flash/vmm/guest"
 )
 
-// CodeExecInterrupted: the guest a command ran in was rewound or stopped under it.
-const CodeExecInterrupted Code = "exec_interrupted"
-
 // isCode tells whether err is a failure of that kind.
 func isCode(err error, code Code) bool {
 	var e *Error
