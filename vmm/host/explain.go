@@ -80,7 +80,7 @@ func (h *Host) explainGuest(g *guestVM, err error) error {
 	if g.ended() {
 		s := g.endStatus()
 		return &Error{Code: CodeGuestCrashed, Err: err,
-			Message: oneLine(fmt.Sprintf("%s has ended: %s%s", g.id, s.Reason, because(g.machine.Exit().Detail))), Remedy: crashRemedy(g.id)}
+			Message: oneLine(fmt.Sprintf("%s has ended: %s", g.id, s.Reason)), Remedy: crashRemedy(g.id)}
 	}
 	var agent *guest.AgentError
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, guest.ErrClosed) || errors.As(err, &agent) {
