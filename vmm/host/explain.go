@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"syscall"
 
 	"flash/cas"
 	"flash/store"
 	"flash/vmm"
+	"flash/vmm/bundle"
 	"flash/vmm/guest"
 )
 
@@ -99,5 +101,17 @@ func (h *Host) explainBundle(name string, err error) error {
 	if errors.As(err, &known) || errors.Is(err, cas.ErrNoSpace) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, context.Canceled) {
 		return h.explain(fmt.Errorf("bundle %s: %w", name, err), "")
 	}
-	return &Error{Code: CodeInvalid, Message: oneLine(fmt.Sprintf("bundle %s: %v", name, err)), Remedy: "mend what the message names and run it again; nothing was stored under that name", Err: err}
+	out := &Error{Code: CodeInvalid, Message: oneLine(fmt.Sprintf("bundle %s: %v", name, err)), Remedy: "mend what the message names and run it again; nothing was stored under that name", Err: err}
+	switch {
+	case errors.Is(err, bundle.ErrNoSpace):
+		out.Code, out.Remedy = CodeNoSpace, "free space on the disk of "+h.cfg.Home
+	case errors.Is(err, bundle.ErrMissingTool):
+		out.Code, out.Remedy = CodeUnsupported, "install what the message names and run it again"
+	case errors.Is(err, bundle.ErrDownload):
+		out.Code = CodeUnsupported
+		out.Remedy = fmt.Sprintf("let apt reach a mirror, or put the .deb files that the message names into %s", filepath.Join(h.cfg.Home, "cache"))
+	case errors.Is(err, bundle.ErrUnsupported):
+		out.Code, out.Remedy = CodeUnsupported, "flash doctor says what this host lacks"
+	}
+	return out
 }
