@@ -67,7 +67,7 @@ func openParts(ctx context.Context, home string, log *slog.Logger, engine newEng
 	if p.chunks, err = local.Open(ctx, local.Config{Dir: home, Log: log}); err != nil {
 		return nil, host.Explain(err, home)
 	}
-	if p.store, err = store.Open(ctx, store.Config{Dir: filepath.Join(home, "meta"), Chunks: p.chunks, Log: log}); err != nil {
+	if p.store, err = store.Open(ctx, store.Config{Dir: filepath.Join(home, "meta"), Chunks: p.chunks, Log: log, Trial: tryStore}); err != nil {
 		return nil, host.Explain(err, home)
 	}
 	if p.engine, err = engine(p.run, log); err != nil {
