@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"flash/cli/httpapi"
 	"flash/vmm/host"
 )
 
@@ -40,7 +39,7 @@ func buildProgram() {
 	}
 }
 
-// crashHome is a home with a bundle, and a daemon that is really a process.
+// crashHome is a home and a daemon that is really a process.
 type crashHome struct {
 	t    *testing.T
 	home string
@@ -84,8 +83,14 @@ func newCrashHome(t *testing.T) *crashHome {
 	if err := os.Symlink(cache, filepath.Join(home, "cache")); err != nil {
 		t.Fatal(err)
 	}
-	c.must("bundle", "build", "busybox")
 	return c
+}
+
+// runVM builds the bundle and runs a VM from it.
+func (c *crashHome) runVM(id string) {
+	c.t.Helper()
+	c.must("bundle", "build", "busybox")
+	c.must("run", "--bundle", "busybox", "--id", id, "--vcpus", "1", "--mem-mib", "256", "--checkpoints", "--detach")
 }
 
 func (c *crashHome) tellLog() {
@@ -105,7 +110,15 @@ type running struct {
 	cmd      *exec.Cmd
 	args     []string
 	out, err bytes.Buffer
+	spoke    chan struct{} // closed with the first output
+	once     sync.Once
 	cancel   context.CancelFunc
+}
+
+// Write takes its stdout.
+func (r *running) Write(p []byte) (int, error) {
+	r.once.Do(func() { close(r.spoke) })
+	return r.out.Write(p)
 }
 
 // commandLimit is far above what any command here takes; one that hits it hangs.
@@ -114,8 +127,8 @@ const commandLimit = 90 * time.Second
 func (c *crashHome) start(args ...string) *running {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), commandLimit)
-	r := &running{c: c, cmd: exec.CommandContext(ctx, program.path, args...), args: args, cancel: cancel}
-	r.cmd.Env, r.cmd.Stdout, r.cmd.Stderr = c.env, &r.out, &r.err
+	r := &running{c: c, cmd: exec.CommandContext(ctx, program.path, args...), args: args, spoke: make(chan struct{}), cancel: cancel}
+	r.cmd.Env, r.cmd.Stdout, r.cmd.Stderr = c.env, r, &r.err
 	r.cmd.WaitDelay = time.Second
 	if err := r.cmd.Start(); err != nil {
 		c.t.Fatal(err)
@@ -174,18 +187,6 @@ func (c *crashHome) vm(id string) host.VM {
 	return ask[[]host.VM](c, "ps", id)[0]
 }
 
-// info is what the daemon says of itself.
-func (c *crashHome) info() host.Info {
-	c.t.Helper()
-	client := httpapi.NewClient(socketPath(c.home))
-	defer client.Close()
-	info, err := client.Info(c.t.Context())
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return info
-}
-
 // process is one that belongs to the home.
 type process struct {
 	pid     int
@@ -211,6 +212,18 @@ func (c *crashHome) processes() []process {
 		}
 	}
 	return found
+}
+
+// daemon gives the daemon's process id.
+func (c *crashHome) daemon() int {
+	c.t.Helper()
+	for _, p := range c.processes() {
+		if !p.machine {
+			return p.pid
+		}
+	}
+	c.t.Fatal("no daemon runs")
+	return 0
 }
 
 // killAll kills in the order given, and waits until nothing of the home runs.
