@@ -140,8 +140,8 @@ func (w *witness) dieIn(v verb, took map[string]time.Duration) {
 	}
 	if r.code == 0 {
 		took[v.name] = time.Since(began)
-		w.acknowledged(v.name, r.out)
-	} else if r.err == "" && !strings.Contains(r.out, `"remedy"`) {
+		w.acknowledged(v.name, r.stdout)
+	} else if r.stderr == "" && !strings.Contains(r.stdout, `"remedy"`) {
 		w.t.Errorf("%s: killed after %s, and its caller was told nothing: exit code %d", v.name, delay, r.code)
 	}
 	w.t.Logf("killed %s after the start of %s, exit code %d", delay.Round(time.Millisecond), v.name, r.code)
@@ -320,8 +320,8 @@ func TestAKilledDaemonTakesItsMachinesAlongAndSaysSo(t *testing.T) {
 	if out := c.must("ps"); !strings.Contains(out, vm.Reason) {
 		t.Errorf("a human isn't told why: %s", out)
 	}
-	if r := c.run("exec", vmID, "--", "true"); r.code != 125 || !strings.Contains(r.err, "crashed") || !strings.Contains(r.err, "flash start "+vmID) {
-		t.Errorf("exec in it: exit code %d: %s", r.code, r.err)
+	if r := c.run("exec", vmID, "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "crashed") || !strings.Contains(r.stderr, "flash start "+vmID) {
+		t.Errorf("exec in it: exit code %d: %s", r.code, r.stderr)
 	}
 	c.must("resume", vmID)
 	c.must("exec", vmID, "--", "true")
@@ -338,8 +338,8 @@ func TestAKilledMachineIsNoticedAtOnce(t *testing.T) {
 	began := time.Now()
 	syscall.Kill(c.vm(vmID).PID, syscall.SIGKILL)
 	r := waiting.wait()
-	if took := time.Since(began); r.code != 1 || !strings.Contains(r.err, "has ended") || !strings.Contains(r.err, "flash start "+vmID) || took > 3*time.Second {
-		t.Errorf("the command in it ended %s later with %d: %s", took, r.code, r.err)
+	if took := time.Since(began); r.code != 1 || !strings.Contains(r.stderr, "has ended") || !strings.Contains(r.stderr, "flash start "+vmID) || took > 3*time.Second {
+		t.Errorf("the command in it ended %s later with %d: %s", took, r.code, r.stderr)
 	}
 	vm := c.vm(vmID)
 	if vm.State != host.StateCrashed || vm.Reason == "" || vm.PID != 0 {
@@ -362,8 +362,8 @@ func TestADaemonThatIsToldToEndSavesWhatRuns(t *testing.T) {
 	daemon := c.daemon()
 	syscall.Kill(daemon, syscall.SIGTERM)
 	r := command.wait()
-	if took := time.Since(began); r.code != 1 || !strings.Contains(r.err, "goes on wherever that state is restored") || took > drainTimeout/2 {
-		t.Errorf("its caller heard after %s: %d %s", took, r.code, r.err)
+	if took := time.Since(began); r.code != 1 || !strings.Contains(r.stderr, "goes on wherever that state is restored") || took > drainTimeout/2 {
+		t.Errorf("its caller heard after %s: %d %s", took, r.code, r.stderr)
 	}
 	for deadline := time.Now().Add(20 * time.Second); len(c.processes()) > 0; time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -400,7 +400,7 @@ func TestADamagedDatabaseIsToldWithItsRemedy(t *testing.T) {
 	}
 	for range 2 {
 		r := c.run("--json", "ps")
-		told := decode[httpapi.ErrorBody](c, r.out).Error
+		told := decode[httpapi.ErrorBody](c, r.stdout).Error
 		if r.code != 1 || told.Code != host.CodeCorrupt || !strings.Contains(told.Remedy, filepath.Join(c.home, "meta")) {
 			t.Errorf("exit code %d: %+v", r.code, told)
 		}

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -19,51 +18,23 @@ import (
 	"flash/vmm/host"
 )
 
-// program is the real flash, built once a run.
-var program struct {
-	once sync.Once
-	path string
-	err  error
-}
-
-func buildProgram() {
-	dir, err := os.MkdirTemp("", "flash-crash-bin")
-	if err != nil {
-		program.err = err
-		return
-	}
-	program.path = filepath.Join(dir, "flash")
-	out, err := exec.Command("go", "build", "-o", program.path, "flash/cli/flash").CombinedOutput()
-	if err != nil {
-		program.err = errors.New("go build: " + err.Error() + ": " + string(out))
-	}
-}
-
 // crashHome is a home and a daemon that is really a process.
 type crashHome struct {
-	t    *testing.T
-	home string
-	env  []string
+	t       *testing.T
+	program string
+	home    string
+	env     []string
 }
 
-// newCrashHome skips where there can be no guests; with FLASH_REQUIRE=vm that is a failure.
+// newCrashHome gives a test a home of its own: what it does to it is nothing for the shared one.
 func newCrashHome(t *testing.T) *crashHome {
 	t.Helper()
-	_, err := exec.LookPath("qemu-system-x86_64")
-	if os.Geteuid() != 0 || err != nil {
-		if strings.Contains(os.Getenv("FLASH_REQUIRE"), "vm") {
-			t.Fatalf("real guests are required, and need root and QEMU: uid %d, %v", os.Geteuid(), err)
-		}
-		t.Skip("real guests need root and QEMU")
-	}
-	if program.once.Do(buildProgram); program.err != nil {
-		t.Fatal(program.err)
-	}
+	flash := needGuests(t)
 	home, err := os.MkdirTemp("", "fl") // short enough for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &crashHome{t: t, home: home, env: append(os.Environ(), "FLASH_HOME="+home)}
+	c := &crashHome{t: t, program: filepath.Join(flash.root, "bin", "flash"), home: home, env: append(os.Environ(), "FLASH_HOME="+home)}
 	t.Cleanup(func() {
 		if t.Failed() {
 			c.tellLog()
@@ -72,15 +43,7 @@ func newCrashHome(t *testing.T) *crashHome {
 		os.RemoveAll(runDir(home))
 		os.RemoveAll(home)
 	})
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cache = filepath.Join(cache, "flash", "packages") // fetched once, kept over runs
-	if err := os.MkdirAll(cache, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(cache, filepath.Join(home, "cache")); err != nil {
+	if err := keepPackages(home); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -98,12 +61,6 @@ func (c *crashHome) tellLog() {
 	c.t.Logf("the daemon's log ends with:\n%s", log[max(0, len(log)-4000):])
 }
 
-// result is how a command of the program ended.
-type result struct {
-	out, err string
-	code     int
-}
-
 // running is a command of the program under way.
 type running struct {
 	c        *crashHome
@@ -112,6 +69,7 @@ type running struct {
 	out, err bytes.Buffer
 	spoke    chan struct{} // closed with the first output
 	once     sync.Once
+	began    time.Time
 	cancel   context.CancelFunc
 }
 
@@ -121,13 +79,10 @@ func (r *running) Write(p []byte) (int, error) {
 	return r.out.Write(p)
 }
 
-// commandLimit is far above what any command here takes; one that hits it hangs.
-const commandLimit = 90 * time.Second
-
 func (c *crashHome) start(args ...string) *running {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), commandLimit)
-	r := &running{c: c, cmd: exec.CommandContext(ctx, program.path, args...), args: args, spoke: make(chan struct{}), cancel: cancel}
+	r := &running{c: c, cmd: exec.CommandContext(ctx, c.program, args...), args: args, began: time.Now(), spoke: make(chan struct{}), cancel: cancel}
 	r.cmd.Env, r.cmd.Stdout, r.cmd.Stderr = c.env, r, &r.err
 	r.cmd.WaitDelay = time.Second
 	if err := r.cmd.Start(); err != nil {
@@ -145,9 +100,9 @@ func (r *running) wait() result {
 	if err != nil && !errors.As(err, &exit) {
 		r.c.t.Fatalf("flash %q: %v", r.args, err)
 	}
-	res := result{r.out.String(), r.err.String(), r.cmd.ProcessState.ExitCode()}
+	res := result{stdout: r.out.String(), stderr: r.err.String(), code: r.cmd.ProcessState.ExitCode(), took: time.Since(r.began)}
 	if res.code < 0 {
-		r.c.t.Fatalf("flash %q hung: %v: %s%s", r.args, err, res.out, res.err)
+		r.c.t.Fatalf("flash %q hung: %v: %s", r.args, err, res)
 	}
 	return res
 }
@@ -162,9 +117,9 @@ func (c *crashHome) must(args ...string) string {
 	c.t.Helper()
 	r := c.run(args...)
 	if r.code != 0 {
-		c.t.Fatalf("flash %q: exit code %d: %s%s", args, r.code, r.out, r.err)
+		c.t.Fatalf("flash %q: %s", args, r)
 	}
-	return r.out
+	return r.stdout
 }
 
 // ask decodes what a command prints with --json.

@@ -23,10 +23,18 @@ import (
 // TestMain lets the scripts run this test binary as flash, over the fake host. FLASH_TEST_OPEN=broken is a daemon that
 // can't open its home, FLASH_TEST_OPEN=panic one that dies without an error.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"flash": func() {
+	testscript.Main(tests{m}, map[string]func(){"flash": func() {
 		a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, open: openFake}
 		os.Exit(a.main(context.Background(), os.Args[1:]))
 	}})
+}
+
+// tests runs all and then ends what they shared.
+type tests struct{ *testing.M }
+
+func (m tests) Run() int {
+	defer endShared()
+	return m.M.Run()
 }
 
 func openFake(_ context.Context, home string, _ *slog.Logger) (host.API, io.Closer, error) {

@@ -21,11 +21,11 @@ func (h *Host) Diff(ctx context.Context, r DiffRequest) (Diff, error) {
 		}
 		r.To = &history[len(history)-1].Number
 	}
-	_, from, err := h.target(ctx, r.ID, r.From)
+	_, from, err := h.checkpointOf(ctx, r.ID, r.From)
 	if err != nil {
 		return Diff{}, err
 	}
-	_, to, err := h.target(ctx, r.ID, *r.To)
+	_, to, err := h.checkpointOf(ctx, r.ID, *r.To)
 	if err != nil {
 		return Diff{}, err
 	}
