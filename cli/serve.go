@@ -127,12 +127,32 @@ func (a *app) serve(ctx context.Context, home, tcp, tokenFile string) (err error
 	<-ctx.Done()
 	stop() // a second signal ends us at once
 	log.Info("ending")
-	drain, cancel := context.WithTimeout(context.Background(), drainTimeout)
+	return errors.Join(a.wind(server, closer, log), serving.Wait())
+}
+
+// vmStopper is a closer that can stop its VMs before the rest.
+type vmStopper interface{ StopVMs() error }
+
+// wind ends what goes on. VMs are saved and stopped while their commands run: cancelling those first would kill them,
+// and it is the killed that would come back. Their callers are told where the commands go on. Then every other request
+// has drainTimeout.
+func (a *app) wind(server *httpapi.Server, closer io.Closer, log *slog.Logger) error {
+	drain, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	var stopping errgroup.Group
+	stopping.Go(func() error {
+		var err error
+		if vms, ok := closer.(vmStopper); ok {
+			err = vms.StopVMs()
+		}
+		timer := time.AfterFunc(drainTimeout, cancel)
+		context.AfterFunc(drain, func() { timer.Stop() })
+		return err
+	})
 	if err := server.Shutdown(drain); err != nil {
 		log.Warn("requests were cancelled", "after", drainTimeout)
 	}
-	return serving.Wait()
+	return stopping.Wait()
 }
 
 // lockHome takes the lock that a daemon has for as long as it has the home open.

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -58,12 +59,15 @@ func openStore(ctx context.Context, c Config) (_ *Store, err error) {
 	if err := s.checkSpace(); err != nil {
 		return nil, err
 	}
-	if s.db, err = badger.Open(options(c.Dir, c.Log)); err != nil {
+	if err := s.markOpen(ctx, c.Trial); err != nil {
 		return nil, err
+	}
+	if s.db, err = badger.Open(options(c.Dir, c.Log)); err != nil {
+		return nil, blame(err)
 	}
 	defer func() {
 		if err != nil {
-			s.db.Close()
+			err = errors.Join(err, s.closeDatabase())
 		}
 	}()
 	if err := s.checkFormat(ctx); err != nil {
@@ -125,12 +129,20 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
-	err := s.db.Close()
+	err := s.closeDatabase()
 	s.lock.release()
 	if err != nil {
 		return fmt.Errorf("close store %s: %w", s.dir, err)
 	}
 	return nil
+}
+
+// closeDatabase closes it in order. Where that fails the marker stays: the next Open looks twice.
+func (s *Store) closeDatabase() error {
+	if err := s.db.Close(); err != nil {
+		return err
+	}
+	return s.unmark()
 }
 
 // badgerLog passes on what Badger says; its news about its own workings are debug messages here.
