@@ -36,6 +36,7 @@ var imports = map[string]struct {
 	"vmm/qemu":           {[]string{"vmm", "memtrack", "memtrack/uffd", "memtrack/pagemap", "blockdelta", "blockdelta/nbd"}, "an engine runs machines; it never sees the store"},
 	"vmm/fake":           {[]string{"vmm", "vmm/guest", "memtrack", "blockdelta"}, "a machine for tests, with a guest inside, on any system"},
 	"vmm/vmmtest":        {[]string{"vmm", "vmm/guest", "memtrack", "blockdelta"}, "a conformance suite tests any engine, so it knows none"},
+	"vmm/vmmtest/nested": {[]string{"vmm/bundle"}, "it runs commands on an emulated machine, whose kernel and initrd it makes as a bundle's are"},
 	"vmm/guest":          {nil, "the conversation with a guest is the same over every engine's channel"},
 	"vmm/guest/agent":    {[]string{"vmm/guest"}, "what runs in the guest shares the protocol only, and stays small"},
 	"vmm/guest/agentbin": {nil, "it carries bytes"},
