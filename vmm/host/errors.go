@@ -54,7 +54,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // Errorf makes an Error; a %w among the arguments becomes its cause.
 func Errorf(code Code, remedy, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
-	return &Error{Code: code, Message: oneLine(err.Error()), Remedy: remedy, Err: errors.Unwrap(err)}
+	return &Error{Code: code, Message: oneLine(err.Error()), Remedy: oneLine(remedy), Err: errors.Unwrap(err)}
 }
 
 // also adds what went wrong while err was made good. Unlike errors.Join it stays a sentence.
