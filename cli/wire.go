@@ -70,7 +70,9 @@ func openParts(ctx context.Context, home string, log *slog.Logger, engine newEng
 	if p.store, err = store.Open(ctx, store.Config{Dir: filepath.Join(home, "meta"), Chunks: p.chunks, Log: log, Trial: tryStore}); err != nil {
 		return nil, host.Explain(err, home)
 	}
-	if p.engine, err = engine(p.run, log); err != nil {
+	if p.engine, err = engine(p.run, log); errors.Is(err, vmm.ErrUnsupported) {
+		return nil, host.Errorf(host.CodeNoEngine, "install it: apt-get install qemu-system-x86, or your system's package", "no VM can be run: %w", err)
+	} else if err != nil {
 		return nil, host.Explain(err, home)
 	}
 	if p.host, err = host.New(ctx, host.Config{Store: p.store, Engine: p.engine, Home: home, RunDir: p.run, Version: Version, Log: log}); err != nil {

@@ -53,7 +53,9 @@ func (h *Host) run(ctx context.Context, v *vm, one *run, r ExecRequest, s guest.
 	command := r.Command
 	command.KeepOnCancel = true // killing it is up to us, who can tell when the guest doesn't answer
 	for {
-		out.ExitStatus, err = g.client.Exec(ctx, command, s)
+		out.ExitStatus, err = h.unlessSilent(ctx, v, g, func(ctx context.Context) (guest.ExitStatus, error) {
+			return g.client.Exec(ctx, command, s)
+		})
 		if !isFrozen(err) {
 			break
 		}
@@ -151,7 +153,11 @@ func (h *Host) recordExec(ctx context.Context, v *vm, r guest.ExecRequest, out E
 
 // AttachExec goes on with the output of a command; exec "" means the newest.
 func (h *Host) AttachExec(ctx context.Context, id, exec string, s guest.Streams) (ExecResult, error) {
-	g, err := h.guestOf(id, "attach")
+	v, err := h.find(id)
+	if err != nil {
+		return ExecResult{}, err
+	}
+	g, err := h.need(v, "attach")
 	if err != nil {
 		return ExecResult{}, err
 	}
@@ -166,7 +172,9 @@ func (h *Host) AttachExec(ctx context.Context, id, exec string, s guest.Streams)
 		exec = known[len(known)-1].ID
 	}
 	out := ExecResult{ExecID: exec}
-	out.ExitStatus, err = g.client.AttachExec(ctx, exec, s)
+	out.ExitStatus, err = h.unlessSilent(ctx, v, g, func(ctx context.Context) (guest.ExitStatus, error) {
+		return g.client.AttachExec(ctx, exec, s)
+	})
 	if isRefused(err) {
 		out = neverRan(out)
 	}
@@ -236,7 +244,7 @@ var errNotKilled = errors.New("it couldn't be killed either")
 // killUnlessKept kills a command that nobody waits for any more, err being why.
 func (h *Host) killUnlessKept(ctx context.Context, g *guestVM, r guest.ExecRequest, err error) error {
 	var agent *guest.AgentError
-	if r.KeepOnCancel || errors.As(err, &agent) || errors.Is(err, guest.ErrClosed) {
+	if r.KeepOnCancel || isSilent(err) || errors.As(err, &agent) || errors.Is(err, guest.ErrClosed) {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.deadlines.Control)

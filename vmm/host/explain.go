@@ -81,6 +81,9 @@ func (h *Host) explainGuest(g *guestVM, err error) error {
 	if g.closing.Load() {
 		return &Error{Code: CodeExecInterrupted, Err: err, Message: fmt.Sprintf("%s was rewound, stopped or removed meanwhile: %s", g.id, oneLine(err.Error())), Remedy: "try again when it runs"}
 	}
+	if errors.Is(err, guest.ErrClosed) && g.machine != nil && !g.ended() {
+		g.awaitEnd()
+	}
 	if g.ended() {
 		s := g.endStatus()
 		return &Error{Code: CodeGuestCrashed, Err: err,
@@ -103,7 +106,7 @@ func (h *Host) explainBundle(name string, err error) error {
 	if errors.As(err, &known) || errors.Is(err, cas.ErrNoSpace) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, context.Canceled) {
 		return h.explain(fmt.Errorf("bundle %s: %w", name, err), "")
 	}
-	out := &Error{Code: CodeInvalid, Message: oneLine(fmt.Sprintf("bundle %s: %v", name, err)), Remedy: "mend what the message names and run it again; nothing was stored under that name", Err: err}
+	out := &Error{Code: CodeInvalid, Message: oneLine(err.Error()), Remedy: "mend what the message names and run it again; nothing was stored under that name", Err: err}
 	switch {
 	case errors.Is(err, bundle.ErrNoSpace):
 		out.Code, out.Remedy = CodeNoSpace, "free space on the disk of "+h.cfg.Home
