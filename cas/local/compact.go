@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"path/filepath"
 
+	"flash/cas"
 	"flash/cas/pack"
 )
 
@@ -12,7 +13,7 @@ import (
 // when the new one is durable.
 type compactor struct {
 	s       *Store
-	stats   *SweepStats
+	stats   *cas.SweepStats
 	recoder *pack.Recoder
 	header  pack.Header
 	tmp     string

@@ -12,14 +12,14 @@ import (
 	"flash/cas/local"
 )
 
-func sweep(t *testing.T, s *local.Store, live func(cas.Hash) bool) local.SweepStats {
+func sweep(t *testing.T, s *local.Store, live func(cas.Hash) bool) cas.SweepStats {
 	t.Helper()
 	w, err := s.BeginSweep(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.End()
-	st, err := w.Run(t.Context(), live)
+	st, err := w.Run(t.Context(), live, cas.SweepBudget{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestChunkReferredToDuringASweepStays(t *testing.T) {
 			put(t, s, chunks[20:25])
 		}
 		return false
-	})
+	}, cas.SweepBudget{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestPowerCutDuringASweepLosesNothingThatLives(t *testing.T) {
 			fs.CutAt(n)
 			w, err := s.BeginSweep(t.Context())
 			if err == nil {
-				_, err = w.Run(t.Context(), func(h cas.Hash) bool { return live[h] })
+				_, err = w.Run(t.Context(), func(h cas.Hash) bool { return live[h] }, cas.SweepBudget{})
 			}
 			cut := fs.HasCut()
 			if err != nil && !cut {

@@ -13,27 +13,11 @@ import (
 	"flash/cas/pack"
 )
 
-// Damage is one finding of Verify.
-type Damage struct {
-	Pack   string   // file name
-	Hash   cas.Hash // of the chunk; zero when it is the pack that is damaged
-	Offset int64
-	Err    error
-}
-
-// VerifyStats says what Verify read. A check that read nothing proves nothing: look at Records.
-type VerifyStats struct {
-	Packs   int
-	Records int64
-	Bytes   int64 // of the packs
-	Damages int64 // calls of report
-}
-
 // Verify reads a fraction of the packs, chosen at random, or all (1), and checks every byte of them: checksums, names,
 // the footer, the content hash, and that the index finds every record. report is called for each finding, from one
 // goroutine. The error is about the check itself.
-func (s *Store) Verify(ctx context.Context, fraction float64, report func(Damage)) (VerifyStats, error) {
-	var stats VerifyStats
+func (s *Store) Verify(ctx context.Context, fraction float64, report func(cas.Damage)) (cas.VerifyStats, error) {
+	var stats cas.VerifyStats
 	if err := s.gate.enter(); err != nil {
 		return stats, err
 	}
@@ -81,13 +65,13 @@ func (s *Store) sample(fraction float64) ([]*packFile, error) {
 type verifier struct {
 	s       *Store
 	decoder *pack.Decoder
-	report  func(Damage)
-	stats   *VerifyStats
+	report  func(cas.Damage)
+	stats   *cas.VerifyStats
 }
 
 func (v *verifier) found(p *packFile, h cas.Hash, offset int64, err error) {
 	v.stats.Damages++
-	v.report(Damage{p.name(), h, offset, err})
+	v.report(cas.Damage{p.name(), h, offset, err})
 }
 
 func (v *verifier) verify(p *packFile) {
