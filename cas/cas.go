@@ -31,6 +31,15 @@ func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 // IsZero tells whether h is the all-zero value, which names nothing.
 func (h Hash) IsZero() bool { return h == Hash{} }
 
+// MarshalText makes a hash hex in JSON too.
+func (h Hash) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
+
+// UnmarshalText is the inverse of MarshalText.
+func (h *Hash) UnmarshalText(p []byte) (err error) {
+	*h, err = ParseHash(string(p))
+	return err
+}
+
 // ParseHash reads 64 hex digits.
 func ParseHash(s string) (Hash, error) {
 	var h Hash
@@ -49,6 +58,18 @@ const (
 	KindNode     Kind = 2 // a node of an image tree (store/manifest)
 	KindSnapshot Kind = 3 // a snapshot record (store/manifest)
 )
+
+func (k Kind) String() string {
+	switch k {
+	case KindData:
+		return "data"
+	case KindNode:
+		return "node"
+	case KindSnapshot:
+		return "snapshot"
+	}
+	return fmt.Sprintf("kind %d", uint8(k))
+}
 
 // Chunk is one chunk on its way into a store.
 //

@@ -1,6 +1,9 @@
 package cas
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Sweep removes chunks that nothing reaches. It is begun before the marking, for from then on it remembers what Put and
 // Has were told is there: a chunk that is unmarked, and referred to again meanwhile, stays. It ends with End, always.
@@ -59,14 +62,25 @@ type RepairStats struct {
 	LostRecords int64    `json:"lost_records"` // entries of theirs, with no good record
 }
 
-// PackEntry is one record of a pack, for people.
-type PackEntry struct {
-	Hash   Hash
-	Offset int64
-	Bytes  int64
-	Kind   Kind
-	Plain  int
-	Named  int
-	Codec  string
-	Err    error // why it can't be read
+// PackDump is a pack read record by record, for people.
+type PackDump struct {
+	Name         string       `json:"name"`
+	ID           string       `json:"id"`
+	Created      time.Time    `json:"created"`
+	Sealed       bool         `json:"sealed"`
+	Bytes        int64        `json:"bytes"`
+	PlainBytes   int64        `json:"plain_bytes"`
+	DamagedBytes int64        `json:"damaged_bytes"` // among the records, in no good one
+	Records      []PackRecord `json:"records"`
+}
+
+// PackRecord is one record of a pack.
+type PackRecord struct {
+	Hash       Hash   `json:"hash"`
+	Kind       string `json:"kind"`
+	Codec      string `json:"codec"`
+	Offset     int64  `json:"offset"`
+	Bytes      int64  `json:"bytes"`
+	PlainBytes int    `json:"plain_bytes"`
+	NamedBytes int    `json:"named_bytes"`
 }

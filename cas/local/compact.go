@@ -157,6 +157,11 @@ func (s *Store) publishPack(p *packFile, f File, tmp string, t pack.Trailer, ent
 
 // removePack takes a pack out of index and catalogue, and removes its file. Readers that found it look again.
 func (s *Store) removePack(p *packFile) (bytes int64, err error) {
+	return s.takeOut(p, s.fs.Remove)
+}
+
+// takeOut takes a pack out of index and catalogue, and has dispose do something with its file.
+func (s *Store) takeOut(p *packFile, dispose func(path string) error) (bytes int64, err error) {
 	s.packs.remove(p)
 	s.index.forget(p)
 	p.mu.Lock()
@@ -166,5 +171,5 @@ func (s *Store) removePack(p *packFile) (bytes int64, err error) {
 		p.file.Close()
 		p.file = nil
 	}
-	return p.bytes, s.fs.Remove(p.path)
+	return p.bytes, dispose(p.path)
 }

@@ -71,7 +71,7 @@ type verifier struct {
 
 func (v *verifier) found(p *packFile, h cas.Hash, offset int64, err error) {
 	v.stats.Damages++
-	v.report(cas.Damage{p.name(), h, offset, err})
+	v.report(cas.Damage{Pack: p.name(), Hash: h, Offset: offset, Err: err})
 }
 
 func (v *verifier) verify(p *packFile) {
