@@ -136,14 +136,14 @@ func scan(tx *badger.Txn, prefix []byte, each func(key, value []byte) error) err
 	return nil
 }
 
-// keysWith lists up to limit keys with the prefix.
+// keysWith lists up to limit keys with the prefix; all for a negative limit.
 func keysWith(tx *badger.Txn, prefix []byte, limit int) [][]byte {
 	o := badger.DefaultIteratorOptions
 	o.Prefix, o.PrefetchValues = prefix, false
 	it := tx.NewIterator(o)
 	defer it.Close()
 	var keys [][]byte
-	for it.Rewind(); it.Valid() && len(keys) < limit; it.Next() {
+	for it.Rewind(); it.Valid() && (limit < 0 || len(keys) < limit); it.Next() {
 		keys = append(keys, it.Item().KeyCopy(nil))
 	}
 	return keys

@@ -35,8 +35,9 @@ func openStore(ctx context.Context, c Config) (_ *Store, err error) {
 	s := &Store{
 		dir: c.Dir, chunks: c.Chunks, now: c.Now, workers: c.Workers,
 		nodes: &nodeReader{c.Chunks, newNodeCache(nodeCacheBytes)}, freeBytes: freeBytes,
-		txns: map[*Txn]struct{}{}, pins: map[SnapshotID]int{},
+		txns: map[*Txn]struct{}{}, pins: map[SnapshotID]int{}, turn: make(chan struct{}, 1),
 	}
+	s.garbage.unknown.Store(true)
 	if s.now == nil {
 		s.now = time.Now
 	}

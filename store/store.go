@@ -71,7 +71,9 @@ type Store struct {
 	beforeCommit func() error
 	freeBytes    func(dir string) (uint64, error)
 
-	open sync.WaitGroup // open transactions
+	open    sync.WaitGroup // open transactions
+	turn    chan struct{}  // holds one token while gc, check or repair runs
+	garbage garbageMeter
 
 	mu      sync.Mutex // guards the rest
 	closing bool
