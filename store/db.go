@@ -60,7 +60,17 @@ func (s *Store) update(ctx context.Context, fn func(tx *badger.Txn) error) error
 			return err
 		}
 	}
-	return tx.Commit()
+	if err := s.witness.enter(tx); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	if err := s.witness.saw(); err != nil {
+		// What was committed stands; that the witness is behind takes only some of its use.
+		s.log.Error("the database's witness can't be written", "err", err)
+	}
+	return nil
 }
 
 // checkSpace refuses to write where a write could be the death of the process.

@@ -18,6 +18,7 @@ import (
 //	"h/" vm                    ledgerHead, JSON: what the next entry is chained to; a lost last entry shows
 //	"w/" 32-byte snapshot id   working set: see workingset.go
 //	"r/" vm                    Retention, JSON; without a name that of all VMs that have none of their own
+//	"commits"                  u64, little-endian: how many transactions there were; see witness.go
 //	"settings"                 Settings, JSON
 //	"x/" vm                    empty: the VM was deleted, and its c/, l/ and h/ keys are still being removed
 //

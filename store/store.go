@@ -58,6 +58,7 @@ type Store struct {
 	dir     string
 	chunks  cas.Store
 	now     func() time.Time
+	log     *slog.Logger
 	workers int
 	lock    *dirLock
 	nodes   *nodeReader
@@ -68,6 +69,7 @@ type Store struct {
 	closed bool // guarded by life
 
 	write        sync.Mutex // one read-modify-write of db at a time
+	witness      *witness
 	beforeCommit func() error
 	freeBytes    func(dir string) (uint64, error)
 

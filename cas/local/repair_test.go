@@ -106,3 +106,36 @@ func TestPackIsDumpedWithItsDamage(t *testing.T) {
 		t.Errorf("no name: %v", err)
 	}
 }
+
+// A record of a pack without footer is named by the index and by what is left of it, whichever byte is flipped.
+func TestDamagedRecordOfAnOpenPackIsNamedWhicheverByteIsFlipped(t *testing.T) {
+	c := local.Config{Dir: t.TempDir()}
+	s := mustOpen(t, c)
+	chunks := castest.Chunks(s.Hasher(), 1, 3)
+	refs := put(t, s, chunks)
+	path := filepath.Join(c.Dir, "packs", s.PackNames()[0])
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	flip := func(at int64) {
+		b := make([]byte, 1)
+		f.ReadAt(b, at)
+		b[0] ^= 0x20
+		if _, err := f.WriteAt(b, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for at := range int64(refs[1].Hint.Bytes) {
+		if at > 60 && at%101 != 0 {
+			continue
+		}
+		flip(int64(refs[1].Hint.Offset) + at)
+		named := false
+		if _, err := s.Verify(t.Context(), 1, func(d cas.Damage) { named = named || d.Hash == chunks[1].Hash }); err != nil || !named {
+			t.Errorf("byte %d: named %v, %v", at, named, err)
+		}
+		flip(int64(refs[1].Hint.Offset) + at)
+	}
+}

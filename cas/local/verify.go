@@ -121,6 +121,7 @@ func (v *verifier) sealed(p *packFile) error {
 // open verifies a pack that has no footer. Another Put may append to it meanwhile.
 func (v *verifier) open(p *packFile) error {
 	end := p.end.Load()
+	known := v.s.index.placesIn(p)
 	var plain []byte
 	st, err := pack.Scan(v.s.readerOf(p), end, func(f pack.Found) error {
 		v.stats.Records++
@@ -129,13 +130,49 @@ func (v *verifier) open(p *packFile) error {
 			v.found(p, f.Hash, f.Offset, err)
 		}
 		v.indexed(p, f.Hash, uint32(f.Offset))
+		delete(known, uint32(f.Offset))
 		return nil
 	})
+	if err == nil {
+		v.lost(p, known, end)
+	}
 	v.stats.Bytes += end
 	if err == nil && (st.DamagedBytes > 0 || st.End != end) {
 		err = fmt.Errorf("%d bytes among the records are in no good one: %w", st.DamagedBytes+end-st.End, pack.ErrDamaged)
 	}
 	return err
+}
+
+// lost tells of the records that the index knows in p and a scan doesn't find: places by offset.
+func (v *verifier) lost(p *packFile, places map[uint32]keyedPlace, end int64) {
+	for offset, place := range places {
+		if int64(offset)+int64(place.bytes) > end {
+			continue // appended since
+		}
+		record, err := v.s.readRecord(location{p, offset, place.bytes}, nil)
+		if err == nil {
+			_, _, err = v.decoder.AppendPlain(nil, record)
+		}
+		if err != nil {
+			v.found(p, v.nameOf(record, place.key), int64(offset), err)
+		}
+	}
+}
+
+// nameOf finds out what a damaged record was called: the index knows the beginning of its name. Either the name in its
+// framing is whole, or its bytes are and hash to it. Zero when neither is.
+func (v *verifier) nameOf(record []byte, k key) cas.Hash {
+	if r, plain, err := v.decoder.Damaged(record); err == nil && len(plain) >= r.NamedBytes {
+		if sum := v.s.Hasher().Sum(plain[:r.NamedBytes]); keyOf(sum) == k {
+			return sum
+		}
+	}
+	if len(record) >= pack.RecordHeaderBytes {
+		if h := pack.NameIn(record); keyOf(h) == k {
+			return h
+		}
+	}
+	return cas.Hash{}
 }
 
 // indexed checks that the index finds the record.
