@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"flash/cas"
 	"flash/store"
 	"flash/vmm"
 	"flash/vmm/guest"
@@ -315,6 +316,68 @@ func (h *fakeHost) Logs(ctx context.Context, id string, follow bool, w io.Writer
 	}
 	<-ctx.Done()
 	return ctx.Err()
+}
+
+func (h *fakeHost) RemoveCheckpoint(_ context.Context, id string, n int) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	v, err := h.vm(id)
+	if err != nil {
+		return err
+	}
+	cp, err := v.find(n)
+	if err != nil {
+		return err
+	}
+	if cp.Head || cp.Pinned {
+		return host.Errorf(host.CodeVMPinned, "unpin it", "checkpoint %d of %s must stay", n, id)
+	}
+	v.history = slices.DeleteFunc(v.history, func(c host.Checkpoint) bool { return c.Number == n })
+	return nil
+}
+
+func (h *fakeHost) GC(_ context.Context, r host.GCRequest) (host.GCReport, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	report := host.GCReport{GCReport: store.GCReport{Applied: r.Apply, Removed: []store.RemovedCheckpoint{}, Snapshots: 2}, Rules: map[string]store.Retention{}}
+	report.Sweep = cas.SweepStats{Packs: 1, LiveChunks: 10, LiveBytes: 40 << 10, DeadChunks: 5, DeadBytes: 20 << 10}
+	report.Freed = 20 << 10
+	if r.Retention != nil {
+		for _, v := range h.vms {
+			for _, c := range v.history[:max(0, len(v.history)-r.Retention.KeepLast)] {
+				report.Removed = append(report.Removed, store.RemovedCheckpoint{VM: v.ID, Number: c.Number, Label: c.Label, Created: c.Created, NewBytes: c.NewBytes})
+			}
+		}
+		if r.Save {
+			report.Rules[""] = *r.Retention
+		}
+	}
+	report.Settings.GCOff = r.Background != nil && !*r.Background
+	return report, nil
+}
+
+// Check finds one thing, by how much is read.
+func (h *fakeHost) Check(_ context.Context, r host.CheckRequest) (store.CheckReport, error) {
+	report := store.CheckReport{Snapshots: 2, Nodes: 3, Chunks: 4, Records: 5, Findings: []store.Finding{}}
+	if r.Read == 0 {
+		return report, host.Errorf(host.CodeNothingChecked, "is it the right --home?", "nothing was checked")
+	}
+	report.Read = cas.VerifyStats{Packs: 1, Records: 9, Bytes: 1 << 20}
+	f := store.Finding{Severity: store.Harmless, Kind: "chunk", Pack: "ab.pack", Offset: 64, Hash: cas.Hash{1}, Reason: "its bytes hash to another name", Touches: []store.Name{}}
+	switch {
+	case r.Repair:
+		report.Repair = &cas.RepairStats{Packs: 1, Quarantined: []string{"ab.pack.quarantine"}, Salvaged: 8, LostRecords: 1}
+		f.Severity, f.Touches = store.Damage, []store.Name{{VM: "a", Number: 1}, {Bundle: "d", Number: -1}}
+		fallthrough
+	case r.Read == 1:
+		report.Findings, report.Worst = append(report.Findings, f), f.Severity
+	}
+	return report, nil
+}
+
+func (h *fakeHost) Debug(_ context.Context, r host.DebugRequest) (host.DebugDump, error) {
+	return host.DebugDump{Facts: []host.Fact{{Name: "what", Value: r.What}, {Name: "its name", Value: r.Name}}, Columns: []string{"\tOFFSET", "HASH"},
+		Rows: [][]string{{"64", "ab"}, {"4096", "cd"}}}, nil
 }
 
 func (h *fakeHost) Bundles(context.Context) ([]host.Bundle, error) {

@@ -249,3 +249,12 @@ func (g *garbageMeter) giveBack(r garbageReading) {
 func (s *Store) Garbage() (bytes int64, known bool) {
 	return s.garbage.bytes.Load(), !s.garbage.unknown.Load()
 }
+
+// Due says how many checkpoints the saved rules would remove now.
+func (s *Store) Due(ctx context.Context) (n int, err error) {
+	plan, err := s.plan(ctx, GCOptions{})
+	for _, p := range plan {
+		n += len(p.going)
+	}
+	return n, err
+}

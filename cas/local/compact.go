@@ -51,7 +51,9 @@ func (c *compactor) add(ctx context.Context, p *packFile, keep func(pack.Entry) 
 	if err := c.begin(); err != nil {
 		return err
 	}
-	if err := sealed.Reseal(ctx, c.builder, c.recoder, keep); err != nil {
+	// What another source had too is there, checked, once: a crash between a copy and the removal of its source leaves two.
+	once := func(e pack.Entry) bool { return !c.builder.Has(e.Hash) && keep(e) }
+	if err := sealed.Reseal(ctx, c.builder, c.recoder, once); err != nil {
 		if isNoSpace(err) {
 			err = noSpace(err)
 		}

@@ -133,6 +133,9 @@ func (s *Store) copyGood(ctx context.Context, p *packFile, decoder *pack.Decoder
 		if plain, _, err = decoder.AppendPlain(plain[:0], r.Whole); err != nil {
 			return nil // its CRC is right, its name is not: no good record
 		}
+		if b.Has(r.Hash) {
+			return nil
+		}
 		salvaged++
 		_, err = b.Add(r.Whole)
 		return err

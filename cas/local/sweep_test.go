@@ -254,3 +254,34 @@ func TestSweepBesideReadersAndWriters(t *testing.T) {
 		t.Errorf("%d records are left of 100 that live", st.Records)
 	}
 }
+
+// Two packs may hold the same chunk after a crash between a copy and the removal of what it was copied from.
+func TestSweepJoinsTwoCopiesIntoOne(t *testing.T) {
+	a, b := mustOpen(t, local.Config{Dir: t.TempDir()}), mustOpen(t, local.Config{Dir: t.TempDir()})
+	chunks := castest.Chunks(a.Hasher(), 1, 20)
+	put(t, a, chunks)
+	put(t, b, chunks[5:])
+	if err := errors.Join(a.Seal(t.Context()), b.Seal(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	p := b.Packs()[0]
+	r, err := b.OpenPack(t.Context(), p.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := cas.ParseHash(p.Name[:64])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.ImportPack(t.Context(), content, r, p.Bytes); err != nil {
+		t.Fatal(err)
+	}
+	sweep(t, a, func(cas.Hash) bool { return true })
+	if st := a.Stats(); st.Packs != 1 || st.Records != 20 {
+		t.Errorf("%d packs, %d records", st.Packs, st.Records)
+	}
+	if _, err := a.Verify(t.Context(), 1, func(d cas.Damage) { t.Error(d) }); err != nil {
+		t.Error(err)
+	}
+	have(t, a, chunks)
+}

@@ -40,9 +40,11 @@ func (h *Host) checkpoint(ctx context.Context, v *vm, label string, pin bool) (C
 	if err != nil {
 		return Checkpoint{}, err
 	}
+	base := h.store.Hold(g.base) // until the guest stands on the new one
 	entry, timing, err := h.save(ctx, v, g, c, store.Move{VM: v.id, ExpectHead: g.head, Label: clip(label), Pinned: pin})
 	if err != nil {
 		c.rollback()
+		base()
 		return Checkpoint{}, err
 	}
 	bases, err := h.bases(ctx, entry.Snapshot, g)
@@ -51,9 +53,11 @@ func (h *Host) checkpoint(ctx context.Context, v *vm, label string, pin bool) (C
 		// reported again. The head has moved, so the next checkpoint descends from this one in the history too.
 		c.rollback()
 		g.head = entry.Number
+		g.holds = append(g.holds, base)
 		return Checkpoint{}, h.explain(err, v.id)
 	}
 	c.commit(bases)
+	base()
 	g.base, g.head = entry.Snapshot, entry.Number
 	h.rememberWorkingSet(ctx, g)
 	out := shown(*entry, entry.Number)

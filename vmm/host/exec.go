@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 
+	"flash/store"
 	"flash/vmm/guest"
 )
 
@@ -82,7 +83,7 @@ func (h *Host) recordExec(ctx context.Context, v *vm, r guest.ExecRequest, out E
 	data := map[string]any{"exec": out.ExecID, "argv": r.Argv, "exit_code": out.Code}
 	if out.Checkpoint != nil {
 		data["checkpoint"] = out.Checkpoint.Number
-		if err := h.store.SetExitCode(ctx, v.id, out.Checkpoint.Number, out.Code); err != nil {
+		if err := h.store.SetExitCode(ctx, v.id, out.Checkpoint.Number, out.Code); err != nil && !errors.Is(err, store.ErrNotFound) { // retention may have removed it
 			return h.explain(err, v.id)
 		}
 		out.Checkpoint.ExitCode = &out.Code

@@ -35,6 +35,7 @@ type guestVM struct {
 	base    store.SnapshotID // what memory and disks descend from; moves with every commit
 	head    int              // the checkpoint of base, -1: the bundle
 	gen     uint64
+	holds   []func() // let go of the snapshots it reads from, which gc must leave alone until then
 
 	restoredFrom store.SnapshotID // zero: booted, or its working set is remembered
 	broughtIn    []uint64         // pages brought in before it ran
@@ -142,6 +143,8 @@ func (h *Host) prepare(ctx context.Context, b bring) (*guestVM, vmm.Attach, erro
 		return nil, vmm.Attach{}, h.explain(err, b.id)
 	}
 	g := &guestVM{id: b.id, disks: []vmm.Disk{{Name: "disk0", Overlay: overlay}}, base: b.snap.ID(), head: b.head}
+	// That a name keeps the snapshot is asked once more afterwards: by the fork point, by MoveHead, by the VM's own record.
+	g.holds = append(g.holds, b.snap.Pin())
 	dir, err := os.MkdirTemp(h.cfg.RunDir, "m")
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(h.consolePath(b.id)), 0o700)
@@ -195,6 +198,9 @@ func (g *guestVM) close() error {
 	}
 	for _, d := range g.disks {
 		errs = append(errs, d.Overlay.Close())
+	}
+	for _, release := range g.holds {
+		release()
 	}
 	return errors.Join(errs...)
 }
