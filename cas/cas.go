@@ -31,15 +31,6 @@ func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 // IsZero tells whether h is the all-zero value, which names nothing.
 func (h Hash) IsZero() bool { return h == Hash{} }
 
-// MarshalText makes a hash hex in JSON too.
-func (h Hash) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
-
-// UnmarshalText is the inverse of MarshalText.
-func (h *Hash) UnmarshalText(p []byte) (err error) {
-	*h, err = ParseHash(string(p))
-	return err
-}
-
 // ParseHash reads 64 hex digits.
 func ParseHash(s string) (Hash, error) {
 	var h Hash
@@ -48,6 +39,18 @@ func ParseHash(s string) (Hash, error) {
 	}
 	_, err := hex.Decode(h[:], []byte(s))
 	return h, err
+}
+
+// MarshalText writes the hash as String does.
+func (h Hash) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (h *Hash) UnmarshalText(text []byte) error {
+	read, err := ParseHash(string(text))
+	if err == nil {
+		*h = read
+	}
+	return err
 }
 
 // Kind says what a chunk's plain bytes are. It is stored beside the chunk so that packs alone describe themselves.

@@ -3,10 +3,11 @@ package cli
 import (
 	"context"
 	"errors"
-	"slices"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"flash/vmm/guest"
 	"flash/vmm/host"
@@ -17,7 +18,7 @@ func (a *app) execCmd() *cobra.Command {
 	var interactive, checkpoint, noCheckpoint bool
 	var env []string
 	cmd := &cobra.Command{
-		Use:   "exec VM [--] COMMAND [ARG…]",
+		Use:   "exec [FLAG…] VM [[FLAG…] --] COMMAND [ARG…]",
 		Short: "run a command in a VM",
 		Long: `exec runs a command in a VM and returns when its own process has ended. In a VM run with --checkpoints the whole VM is
 saved first, so that flash rewind undoes the command. Background processes the command leaves go on running.
@@ -26,10 +27,10 @@ stdin goes to the command when it isn't a terminal, or with -i or -t. Signals go
 all it has started. With --json the output is x-ndjson on stdout, as the HTTP API gives it.
 
 Exit codes: the command's own; 125 when it never ran; 1 when it was lost while it ran; 2 wrong usage.`,
-		Example: "  flash exec agent-1 -- sh -c 'cd /work/project && sh run-tests.sh'\n  flash exec -t agent-1 sh",
-		Args: func(cmd *cobra.Command, args []string) error {
-			args = withoutDashes(args)
-			return exactArgs("VM", "a command")(cmd, args[:min(len(args), 2)])
+		Example: "  flash exec agent-1 -- sh -c 'cd /work/project && sh run-tests.sh'\n  flash exec -t agent-1 sh\n  flash exec agent-1 --user nobody -- id",
+		Args: func(cmd *cobra.Command, args []string) (err error) {
+			r.ID, r.Command.Argv, err = splitExec(cmd, args)
+			return err
 		},
 		ValidArgsFunction: a.completeOneVM,
 	}
@@ -52,8 +53,6 @@ Exit codes: the command's own; 125 when it never ran; 1 when it was lost while i
 		if checkpoint || noCheckpoint {
 			r.Checkpoint = &checkpoint
 		}
-		args = withoutDashes(args)
-		r.ID, r.Command.Argv = args[0], args[1:]
 		r.Command.Env = a.environment(env)
 		r.Command.Stdin = interactive || r.Command.TTY || !isTerminal(a.stdin)
 		return a.run(func(cmd *cobra.Command, _ []string) error { return a.exec(cmd.Context(), r) })(cmd, args)
@@ -61,12 +60,32 @@ Exit codes: the command's own; 125 when it never ran; 1 when it was lost while i
 	return cmd
 }
 
-// withoutDashes drops the -- between VM and command, which flag parsing that ends at the VM leaves there.
-func withoutDashes(args []string) []string {
-	if len(args) > 1 && args[1] == "--" {
-		return slices.Delete(slices.Clone(args), 1, 2)
+// splitExec gives the VM and the command of exec's arguments. Parsing of flags has ended at the VM. What follows it is
+// the command, unless it begins with a dash: then it is flags of ours up to a --, and the command comes after that. A
+// later -- is the command's own, as in flash exec agent-1 git checkout -- FILE.
+func splitExec(cmd *cobra.Command, args []string) (id string, argv []string, err error) {
+	flags := cmd.Flags()
+	switch done := flags.ArgsLenAtDash() >= 0; { // a -- before the VM has ended our flags already
+	case len(args) == 0:
+		return "", nil, exactArgs("VM")(cmd, args)
+	case len(args) > 1 && !done && strings.HasPrefix(args[1], "-"):
+		if err := flags.Parse(args[1:]); err != nil {
+			return "", nil, err
+		}
+		argv = flags.Args()
+		if help, _ := flags.GetBool("help"); help {
+			return "", nil, pflag.ErrHelp
+		}
+		if len(argv) > 0 && flags.ArgsLenAtDash() < 0 {
+			return "", nil, fmt.Errorf("between %s and the command %s a -- is needed where flags follow the VM", args[0], argv[0])
+		}
+	default:
+		argv = args[1:]
 	}
-	return args
+	if len(argv) == 0 {
+		return "", nil, fmt.Errorf("%s needs a command", cmd.CommandPath())
+	}
+	return args[0], argv, nil
 }
 
 // environment turns NAME into NAME=VALUE of ours; a name we haven't got is left out.

@@ -70,7 +70,7 @@ func openParts(ctx context.Context, home string, log *slog.Logger, engine newEng
 	if p.chunks, err = local.Open(ctx, local.Config{Dir: home, Log: log}); err != nil {
 		return nil, host.Explain(err, home)
 	}
-	if p.store, err = store.Open(ctx, store.Config{Dir: filepath.Join(home, "meta"), Chunks: p.chunks, Log: log}); err != nil {
+	if p.store, err = store.Open(ctx, store.Config{Dir: filepath.Join(home, "meta"), Chunks: p.chunks, Log: log, Trial: tryStore}); err != nil {
 		return nil, host.Explain(err, home)
 	}
 	if p.engine, err = engine(p.run, log); err != nil {
@@ -89,6 +89,13 @@ func openParts(ctx context.Context, home string, log *slog.Logger, engine newEng
 	return p, nil
 }
 
+// StopVMs checkpoints and stops the VMs.
+func (p *parts) StopVMs() error {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownLimit)
+	defer cancel()
+	return p.host.Close(ctx)
+}
+
 // Close checkpoints and stops the VMs, then ends everything under them.
 func (p *parts) Close() error {
 	var errs []error
@@ -97,9 +104,7 @@ func (p *parts) Close() error {
 		<-p.upkeep
 	}
 	if p.host != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), shutdownLimit)
-		defer cancel()
-		errs = append(errs, p.host.Close(ctx))
+		errs = append(errs, p.StopVMs())
 	}
 	if p.engine != nil {
 		errs = append(errs, p.engine.Close())

@@ -167,7 +167,7 @@ func TestADeletedVMLeavesNothing(t *testing.T) {
 	}
 	var keys [][]byte
 	s.view(ctx, func(tx *badger.Txn) error { keys = keysWith(tx, nil, 100); return nil })
-	if len(keys) != 1 || string(keys[0]) != formatKey {
+	if len(keys) != 2 || string(keys[0]) != commitsKey || string(keys[1]) != formatKey {
 		t.Errorf("left: %q", keys)
 	}
 }

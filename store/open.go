@@ -64,12 +64,15 @@ func openStore(ctx context.Context, c Config) (_ *Store, err error) {
 	if err := s.checkSpace(); err != nil {
 		return nil, err
 	}
-	if s.db, err = openDatabase(options(c.Dir, c.Log)); err != nil {
+	if err := s.markOpen(ctx, c.Trial); err != nil {
 		return nil, err
+	}
+	if s.db, err = openDatabase(options(c.Dir, c.Log)); err != nil {
+		return nil, blame(err)
 	}
 	defer func() {
 		if err != nil {
-			s.db.Close()
+			err = errors.Join(err, s.closeDatabase())
 		}
 	}()
 	if s.witness, err = openWitness(c.Dir, s.db); err != nil {
@@ -93,7 +96,7 @@ func openStore(ctx context.Context, c Config) (_ *Store, err error) {
 func openDatabase(o badger.Options) (db *badger.DB, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			db, err = nil, fmt.Errorf("the database can't be read: %v: %w", p, errLost)
+			db, err = nil, fmt.Errorf("the database can't be read: %v: %w", p, ErrDatabase)
 		}
 	}()
 	if err := verifyTables(o); err != nil {
@@ -154,12 +157,20 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
-	err := errors.Join(s.db.Close(), s.witness.file.Close())
+	err := errors.Join(s.closeDatabase(), s.witness.file.Close())
 	s.lock.release()
 	if err != nil {
 		return fmt.Errorf("close store %s: %w", s.dir, err)
 	}
 	return nil
+}
+
+// closeDatabase closes it in order. Where that fails the marker stays: the next Open looks twice.
+func (s *Store) closeDatabase() error {
+	if err := s.db.Close(); err != nil {
+		return err
+	}
+	return s.unmark()
 }
 
 // badgerLog passes on what Badger says; its news about its own workings are debug messages here.

@@ -51,6 +51,10 @@ type Config struct {
 	Now     func() time.Time // nil: time.Now
 	Workers int              // goroutines that hash and compare; 0: GOMAXPROCS
 	Log     *slog.Logger     // nil: none
+
+	// Trial runs TryOpen(dir) in another process, and gives DiedTrying when that dies. Open asks for it where the
+	// database was not closed the last time. nil: a damaged database may kill this process.
+	Trial func(ctx context.Context, dir string) error
 }
 
 // Store is open until Close. All methods are safe for concurrent use.

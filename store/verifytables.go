@@ -26,7 +26,7 @@ func verifyTables(o badger.Options) error {
 	defer f.Close()
 	m, _, err := badger.ReplayManifestFile(f, o.ExternalMagicVersion, o)
 	if err != nil {
-		return fmt.Errorf("%s: %v: %w", f.Name(), err, errLost)
+		return fmt.Errorf("%s: %v: %w", f.Name(), err, ErrDatabase)
 	}
 	for id, t := range m.Tables {
 		path := table.NewFilename(id, o.Dir)
@@ -39,7 +39,7 @@ func verifyTables(o badger.Options) error {
 
 func verifyTable(path string, compression badgeroptions.CompressionType, blockBytes int) (err error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("the file isn't there: %w", errLost)
+		return fmt.Errorf("the file isn't there: %w", ErrDatabase)
 	}
 	mapped, err := z.OpenMmapFile(path, os.O_RDONLY, 0)
 	if err != nil {
@@ -48,12 +48,12 @@ func verifyTable(path string, compression badgeroptions.CompressionType, blockBy
 	defer mapped.Close(-1)
 	defer func() {
 		if p := recover(); p != nil { // over lengths that are no lengths
-			err = fmt.Errorf("%v: %w", p, errLost)
+			err = fmt.Errorf("%v: %w", p, ErrDatabase)
 		}
 	}()
 	if _, err := table.OpenTable(mapped, table.Options{ReadOnly: true, BlockSize: blockBytes, Compression: compression,
 		ChkMode: badgeroptions.OnTableAndBlockRead}); err != nil {
-		return fmt.Errorf("%v: %w", err, errLost)
+		return fmt.Errorf("%v: %w", err, ErrDatabase)
 	}
 	return nil
 }

@@ -72,7 +72,7 @@ func (w *witness) compare(db *badger.DB) error {
 	}
 	if saw := binary.LittleEndian.Uint64(p[:8]); saw > w.commits {
 		return fmt.Errorf("the database has %d transactions, %d were committed: a file of it was damaged or is of an older backup; "+
-			"removing %s goes on with what is left: %w", w.commits, saw, w.file.Name(), errLost)
+			"removing %s goes on with what is left: %w", w.commits, saw, w.file.Name(), ErrDatabase)
 	}
 	return nil
 }
@@ -92,11 +92,3 @@ func (w *witness) saw() error {
 	}
 	return nil
 }
-
-// errLost is an ErrCorrupt in words that suit a database.
-var errLost = lostRecords{}
-
-type lostRecords struct{}
-
-func (lostRecords) Error() string        { return "it was damaged" }
-func (lostRecords) Is(target error) bool { return target == ErrCorrupt }

@@ -26,8 +26,8 @@ func (c *Client) Thaw(ctx context.Context) error {
 // Repair does all or fails; on failure the workload stays frozen. A Now that still has its monotonic reading is brought
 // up to date when the request leaves.
 func (c *Client) Repair(ctx context.Context, r Repair) error {
-	if !r.Now.IsZero() {
-		r.Now = r.Now.Add(time.Since(r.Now)).Round(0)
+	if wall := r.Now.Round(0); r.Now != wall { // it has one
+		r.Now = wall.Add(time.Since(r.Now))
 	}
 	return c.do(ctx, repairLimit, "repair the guest", opRepair, r, nil)
 }

@@ -614,6 +614,11 @@ func TestRepairTravelsWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := g.repairs[1]
+	past := time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)
+	r.Now = past
+	if err := c.Repair(t.Context(), r); err != nil || !g.repairs[2].Now.Equal(past) {
+		t.Fatalf("a time without a monotonic reading became %v, %v", g.repairs[2].Now, err)
+	}
 	if got.Now.Before(now) || got.Now.Sub(now) > 10*time.Second || got.Generation != "g" || got.Hostname != "h" || got.MAC != "m" || !got.Hooks || !bytes.Equal(got.Seed, r.Seed) {
 		t.Fatalf("%+v", got)
 	}

@@ -29,12 +29,12 @@ func newAnswers(now func() time.Time) *answers {
 	return &answers{now: now, known: map[string]*answer{}}
 }
 
-// once runs do, or gives what an earlier call with this id gave. Failures are not remembered: they may be tried again.
-func once[T any](ctx context.Context, a *answers, verb, id string, do func() (T, error)) (T, error) {
+// once runs do, or gives what an earlier call with this id gave that was about the same, a verb and its VM. Failures are not remembered: they may be tried again.
+func once[T any](ctx context.Context, a *answers, about, id string, do func() (T, error)) (T, error) {
 	if id == "" {
 		return do()
 	}
-	key := verb + " " + id
+	key := about + " " + id
 	a.mu.Lock()
 	for k, old := range a.known {
 		if !old.at.IsZero() && a.now().Sub(old.at) > answerKept {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"flash/blockdelta"
@@ -16,12 +17,12 @@ const maxLabelBytes = 512
 
 // Checkpoint takes one now.
 func (h *Host) Checkpoint(ctx context.Context, r CheckpointRequest) (Checkpoint, error) {
-	return once(ctx, h.answers, "checkpoint", r.RequestID, func() (Checkpoint, error) {
+	return once(ctx, h.answers, "checkpoint "+r.ID, r.RequestID, func() (Checkpoint, error) {
 		v, err := h.find(r.ID)
 		if err != nil {
 			return Checkpoint{}, err
 		}
-		unlock, err := v.lock(ctx, "checkpoint")
+		unlock, err := h.lock(ctx, v, "checkpoint")
 		if err != nil {
 			return Checkpoint{}, err
 		}
@@ -32,7 +33,7 @@ func (h *Host) Checkpoint(ctx context.Context, r CheckpointRequest) (Checkpoint,
 
 // checkpoint takes a cut and commits it. Precondition: the caller holds the VM.
 func (h *Host) checkpoint(ctx context.Context, v *vm, label string, pin bool) (Checkpoint, error) {
-	g, err := v.need("checkpoint")
+	g, err := h.need(v, "checkpoint")
 	if err != nil {
 		return Checkpoint{}, err
 	}
@@ -40,25 +41,12 @@ func (h *Host) checkpoint(ctx context.Context, v *vm, label string, pin bool) (C
 	if err != nil {
 		return Checkpoint{}, err
 	}
-	base := h.store.Hold(g.base) // until the guest stands on the new one
 	entry, timing, err := h.save(ctx, v, g, c, store.Move{VM: v.id, ExpectHead: g.head, Label: clip(label), Pinned: pin})
 	if err != nil {
 		c.rollback()
-		base()
 		return Checkpoint{}, err
 	}
-	bases, err := h.bases(ctx, entry.Snapshot, g)
-	if err != nil {
-		// The checkpoint stands, but this guest can't be put on top of it: it keeps its old base, and what changed is
-		// reported again. The head has moved, so the next checkpoint descends from this one in the history too.
-		c.rollback()
-		g.head = entry.Number
-		g.holds = append(g.holds, base)
-		return Checkpoint{}, h.explain(err, v.id)
-	}
-	c.commit(bases)
-	base()
-	g.base, g.head = entry.Snapshot, entry.Number
+	h.rebase(ctx, g, c, entry)
 	h.rememberWorkingSet(ctx, g)
 	out := shown(*entry, entry.Number)
 	out.Timing = &timing
@@ -114,19 +102,34 @@ func (h *Host) save(ctx context.Context, v *vm, g *guestVM, c *cut, mv store.Mov
 	return entry, timing, nil
 }
 
+// rebase puts a guest on top of its own new checkpoint, which is its head from now on.
+func (h *Host) rebase(ctx context.Context, g *guestVM, c *cut, entry *store.Checkpoint) {
+	g.head = entry.Number
+	snap, bases, err := h.bases(context.WithoutCancel(ctx), entry.Snapshot, g)
+	if err != nil {
+		// The checkpoint stands. The guest merely keeps its old base, and the next cut reports all of this one again.
+		c.rollback()
+		h.log.Warn("the guest keeps its old base", "vm", g.id, "checkpoint", entry.Number, "cause", err)
+		return
+	}
+	c.commit(bases)
+	g.base = entry.Snapshot
+	g.hold(&g.basePin, snap.Pin())
+}
+
 // bases opens the disks of a snapshot, in the order of the guest's.
-func (h *Host) bases(ctx context.Context, id store.SnapshotID, g *guestVM) ([]blockdelta.Base, error) {
+func (h *Host) bases(ctx context.Context, id store.SnapshotID, g *guestVM) (*store.Snapshot, []blockdelta.Base, error) {
 	snap, err := h.store.Snapshot(ctx, id)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	out := make([]blockdelta.Base, len(g.disks))
 	for i, d := range g.disks {
 		if out[i], err = snap.Image(ctx, d.Name); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return out, nil
+	return snap, out, nil
 }
 
 // clip bounds a label.
@@ -134,5 +137,5 @@ func clip(label string) string {
 	if len(label) <= maxLabelBytes {
 		return label
 	}
-	return label[:maxLabelBytes-len("…")] + "…"
+	return strings.ToValidUTF8(label[:maxLabelBytes-len("…")], "") + "…" // not half a character
 }

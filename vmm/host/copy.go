@@ -13,7 +13,7 @@ func (h *Host) CopyIn(ctx context.Context, id, dir string, tar io.Reader) error 
 		return err
 	}
 	if err := g.client.CopyIn(ctx, dir, tar); err != nil {
-		return h.explainGuest(g, fmt.Errorf("copy into %s:%s: %w", id, dir, err))
+		return h.explainCopy(g, dir, fmt.Errorf("copy into %s:%s: %w", id, dir, err))
 	}
 	return nil
 }
@@ -25,7 +25,15 @@ func (h *Host) CopyOut(ctx context.Context, id, path string, tar io.Writer) erro
 		return err
 	}
 	if err := g.client.CopyOut(ctx, path, tar); err != nil {
-		return h.explainGuest(g, fmt.Errorf("copy from %s:%s: %w", id, path, err))
+		return h.explainCopy(g, path, fmt.Errorf("copy from %s:%s: %w", id, path, err))
 	}
 	return nil
+}
+
+// explainCopy tells what the guest refused from what became of the guest.
+func (h *Host) explainCopy(g *guestVM, path string, err error) error {
+	if refusal, ok := refusalOf(err); ok && !g.closing.Load() && !g.ended() {
+		return refusedCopy(g.id, path, refusal)
+	}
+	return h.explainGuest(g, err)
 }

@@ -6,8 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
-	"strconv"
 
 	"flash/store"
 	"flash/vmm"
@@ -19,6 +20,7 @@ const (
 	maxMemMiB     = 1 << 20
 	maxVCPUs      = 64
 	defaultMemMiB = 512
+	maxIDBytes    = 63 // as validID says: also a host name's
 )
 
 var validID = regexp.MustCompile(`^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$`)
@@ -46,7 +48,7 @@ func checkPorts(ports []vmm.Port) error {
 
 // Create makes a VM and starts it from its bundle.
 func (h *Host) Create(ctx context.Context, r CreateRequest) (VM, error) {
-	return once(ctx, h.answers, "create", r.RequestID, func() (VM, error) { return h.create(ctx, r) })
+	return once(ctx, h.answers, "create "+r.ID, r.RequestID, func() (VM, error) { return h.create(ctx, r) })
 }
 
 func (h *Host) create(ctx context.Context, r CreateRequest) (VM, error) {
@@ -83,21 +85,17 @@ func (h *Host) create(ctx context.Context, r CreateRequest) (VM, error) {
 	if err != nil {
 		return VM{}, err
 	}
-	unlock, err := v.lock(ctx, "create")
-	if err != nil {
-		return VM{}, err
-	}
-	defer unlock()
+	defer v.unlock()
 	if err := h.bootVM(ctx, v); err != nil {
 		// It has no state of its own yet, so nothing is lost with its record, and the name is free again.
-		return VM{}, errors.Join(err, h.drop(context.WithoutCancel(ctx), v))
+		return VM{}, also(err, h.drop(context.WithoutCancel(ctx), v))
 	}
 	return h.view(ctx, v)
 }
 
 // bootVM starts a VM that has no checkpoint from its bundle.
 func (h *Host) bootVM(ctx context.Context, v *vm) error {
-	snap, err := h.store.Snapshot(ctx, v.record.Bundle)
+	snap, err := h.store.Snapshot(ctx, v.bundle)
 	if err != nil {
 		return h.explain(fmt.Errorf("bundle of %s: %w", v.id, err), v.id)
 	}
@@ -105,92 +103,79 @@ func (h *Host) bootVM(ctx context.Context, v *vm) error {
 	if err != nil {
 		return err
 	}
-	return h.adopt(ctx, v, g)
+	return h.adopt(v, g)
 }
 
-// adopt makes g the VM's guest and watches over it.
-func (h *Host) adopt(ctx context.Context, v *vm, g *guestVM) error {
-	v.setGuest(g)
-	if err := h.setState(ctx, v, status{State: StateRunning, Process: g.machine.Process()}); err != nil {
-		v.setGuest(nil)
-		h.abandon(g)
-		return err
-	}
-	h.watchers.Add(1)
-	go func() {
-		defer h.watchers.Done()
-		<-g.machine.Done()
-		h.ended(v, g)
-	}()
-	return nil
-}
-
-// ended settles a guest that has ended, by itself or by us.
-func (h *Host) ended(v *vm, g *guestVM) {
-	if g.closing.Load() {
-		return
-	}
-	v.mu.Lock()
-	current := v.guest == g
-	if current {
-		v.guest = nil
-	}
-	v.mu.Unlock()
-	exit := g.machine.Exit()
-	s := status{State: StateCrashed, Reason: exit.Reason}
-	if exit.Reason == "guest shutdown" {
-		s.State = StateStopped
-	}
-	h.log.Warn("guest ended", "vm", v.id, "reason", exit.Reason, "detail", exit.Detail)
-	h.abandon(g)
-	if !current {
-		return
-	}
-	if err := h.setState(context.Background(), v, s); err != nil {
-		h.log.Error("state not recorded", "vm", v.id, "cause", err)
-	}
-}
-
-// add makes a VM in the store and here.
+// add makes a VM in the store and here. Its caller holds it, and so is the first to do anything with it.
 func (h *Host) add(ctx context.Context, id string, hw hardware, bundle store.SnapshotID, from *store.ForkPoint) (*vm, error) {
 	spec, err := json.Marshal(hw)
 	if err != nil {
-		return nil, err
+		return nil, h.explain(err, id)
 	}
 	state, err := json.Marshal(status{State: StateStopped, Reason: "being started"})
 	if err != nil {
-		return nil, err
+		return nil, h.explain(err, id)
+	}
+	h.mu.Lock()
+	closed, taken := h.closed, h.vms[id] != nil // also while the last files of one that was removed are going
+	h.mu.Unlock()
+	if closed {
+		return nil, shuttingDown()
+	}
+	if taken {
+		return nil, vmExists(id)
 	}
 	err = h.store.CreateVM(ctx, store.VM{ID: id, Created: h.now().UTC(), Spec: spec, State: state, Bundle: bundle}, from)
 	if errors.Is(err, store.ErrExists) {
-		return nil, Errorf(CodeVMExists, fmt.Sprintf("choose another --id, or flash rm %s first", id), "a VM is called %q already", id)
+		return nil, vmExists(id)
 	}
 	if err != nil {
 		return nil, h.explain(fmt.Errorf("create %s: %w", id, err), id)
 	}
-	record, err := h.store.VM(ctx, id)
-	if err != nil {
-		return nil, h.explain(err, id)
-	}
-	v, err := openVM(record)
+	v, err := openVM(store.VM{ID: id, Spec: spec, State: state, Bundle: bundle})
 	if err != nil {
 		return nil, err
 	}
 	h.mu.Lock()
-	h.vms[id] = v
+	closed = h.closed
+	if !closed {
+		h.vms[id] = v
+	}
 	h.mu.Unlock()
+	if closed {
+		return nil, also(shuttingDown(), h.drop(context.WithoutCancel(ctx), v))
+	}
 	return v, nil
 }
 
-// drop removes a VM from the store and from here.
+func vmExists(id string) error {
+	return Errorf(CodeVMExists, fmt.Sprintf("choose another --id, or flash rm %s first", id), "a VM is called %q already", id)
+}
+
+// drop removes a VM from the store and from here. Precondition: the caller holds it, and it has no guest.
 func (h *Host) drop(ctx context.Context, v *vm) error {
-	if err := h.store.DeleteVM(ctx, v.id); err != nil {
+	v.recording.Lock() // a state written later would find no VM, or another one of this name
+	err := h.store.DeleteVM(ctx, v.id)
+	if err == nil {
+		v.mu.Lock()
+		v.removed = true
+		v.mu.Unlock()
+	}
+	v.recording.Unlock()
+	if err != nil {
 		return h.explain(fmt.Errorf("remove %s: %w", v.id, err), v.id)
 	}
+	// Until it is forgotten here no other VM gets this name, so these files are its own.
+	err = os.RemoveAll(filepath.Dir(h.consolePath(v.id)))
 	h.mu.Lock()
-	delete(h.vms, v.id)
+	if h.vms[v.id] == v {
+		delete(h.vms, v.id)
+	}
 	h.mu.Unlock()
-	return h.removeFiles(v.id)
+	if err != nil {
+		return h.explain(fmt.Errorf("remove the files of %s: %w", v.id, err), v.id)
+	}
+	return nil
 }
 
 // newMAC gives a random address in QEMU's own block.
@@ -198,16 +183,4 @@ func newMAC() string {
 	b := make([]byte, 3)
 	rand.Read(b)
 	return fmt.Sprintf("52:54:00:%02x:%02x:%02x", b[0], b[1], b[2])
-}
-
-// freeName gives parent-fork-N with the smallest N that no VM has.
-func (h *Host) freeName(parent string, reserved map[string]bool) string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for n := 1; ; n++ {
-		id := parent + "-fork-" + strconv.Itoa(n)
-		if h.vms[id] == nil && !reserved[id] {
-			return id
-		}
-	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"flash/blockdelta"
 	"flash/memtrack"
 	"flash/vmm"
@@ -42,28 +44,26 @@ func (h *Host) takeCut(ctx context.Context, g *guestVM, hold bool) (*cut, error)
 
 func (h *Host) tryCut(ctx context.Context, g *guestVM, hold bool) (_ *cut, err error) {
 	frozenAt := time.Now()
-	step, cancel := context.WithTimeout(ctx, controlDeadline)
+	step, cancel := context.WithTimeout(ctx, h.deadlines.Control)
 	defer cancel()
 	step, stop := untilDone(step, g.machine)
 	defer stop()
-	if err := g.client.Freeze(step, freezeLimit); err != nil {
-		return nil, h.explainGuest(g, errors.Join(fmt.Errorf("freeze the workload of %s: %w", g.id, err), h.thaw(ctx, g)))
+	if err := g.client.Freeze(step, h.deadlines.Freeze); err != nil {
+		return nil, h.explainGuest(g, also(fmt.Errorf("freeze the workload of %s: %w", g.id, err), h.thaw(ctx, g, h.deadlines.calm())))
 	}
 	release, err := g.client.Quiesce(step)
 	if err != nil {
-		return nil, h.explainGuest(g, errors.Join(fmt.Errorf("quiet the channel to %s: %w", g.id, err), h.thaw(ctx, g)))
+		return nil, h.explainGuest(g, also(fmt.Errorf("quiet the channel to %s: %w", g.id, err), h.thaw(ctx, g, h.deadlines.calm())))
 	}
 	c := &cut{}
 	var pausedAt time.Time
 	c.resume = func(ctx context.Context) error {
 		c.resume = nil
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), engineDeadline)
-		defer cancel()
-		err := g.machine.Resume(ctx)
+		err := h.resume(ctx, g)
 		c.pause = time.Since(pausedAt)
 		release()
 		if err == nil {
-			err = h.thaw(ctx, g)
+			err = h.thaw(ctx, g, h.deadlines.Control)
 		}
 		c.freeze = time.Since(frozenAt)
 		return err
@@ -72,29 +72,19 @@ func (h *Host) tryCut(ctx context.Context, g *guestVM, hold bool) (_ *cut, err e
 		if err != nil {
 			c.rollback()
 			if c.resume != nil {
-				err = errors.Join(err, c.resume(ctx))
+				err = also(err, c.resume(ctx))
 			}
 			err = h.explainGuest(g, fmt.Errorf("checkpoint %s: %w", g.id, err))
 		}
 	}()
 
-	engine, cancelEngine := context.WithTimeout(ctx, engineDeadline)
+	engine, cancelEngine := context.WithTimeout(ctx, h.deadlines.Engine)
 	defer cancelEngine()
 	pausedAt = time.Now()
 	if err = g.machine.Pause(engine); err != nil {
 		return nil, err
 	}
-	if c.mem, err = g.machine.Tracker().Cut(engine); err != nil {
-		return nil, err
-	}
-	for _, d := range g.disks {
-		delta, err := d.Overlay.Cut(engine)
-		if err != nil {
-			return nil, err
-		}
-		c.disks = append(c.disks, delta)
-	}
-	if c.state, err = g.machine.SaveState(engine); err != nil {
+	if err = c.take(engine, g); err != nil {
 		return nil, err
 	}
 	if !hold {
@@ -105,16 +95,62 @@ func (h *Host) tryCut(ctx context.Context, g *guestVM, hold bool) (_ *cut, err e
 	return c, nil
 }
 
-// thaw lets the workload go on with the clock put right: while the CPUs stood still, so did it.
-func (h *Host) thaw(ctx context.Context, g *guestVM) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlDeadline)
+// take fills the cut of a paused machine. Memory is copied while the engine saves its state: both take some
+// milliseconds of the guest's time, and are done by different processes. That nothing was written between the cut and
+// the state's end, a second scan proves, which must be empty.
+func (c *cut) take(ctx context.Context, g *guestVM) (err error) {
+	var both errgroup.Group
+	both.Go(func() (err error) { c.state, err = g.machine.SaveState(ctx); return err })
+	both.Go(func() (err error) { c.mem, err = g.machine.Tracker().Cut(ctx); return err })
+	if err := both.Wait(); err != nil {
+		return err
+	}
+	for _, d := range g.disks {
+		delta, err := d.Overlay.Cut(ctx)
+		if err != nil {
+			return err
+		}
+		c.disks = append(c.disks, delta)
+	}
+	late, err := g.machine.Tracker().Pending(ctx)
+	if err != nil {
+		return err
+	}
+	if late != 0 {
+		return fmt.Errorf("%w: %d pages (was the agent's channel read or written during the pause?)", vmm.ErrUnsettled, late)
+	}
+	return nil
+}
+
+// resume ends a pause, whatever ctx says. A machine that can't go on is ended: a crashed VM can be started, one that
+// stands still for ever is of use to nobody.
+func (h *Host) resume(ctx context.Context, g *guestVM) (err error) {
+	for range 2 {
+		step, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.deadlines.Engine)
+		err = g.machine.Resume(step)
+		cancel()
+		if err == nil || g.ended() {
+			return err
+		}
+		h.log.Warn("guest not resumed", "vm", g.id, "cause", err)
+	}
+	g.lose(fmt.Sprintf("it couldn't be resumed after a pause: %v", err))
+	return err
+}
+
+// thaw lets the workload go on with the clock put right: while the CPUs stood still, so did it. A workload that stays
+// frozen all the same is thawed by the next exec, or by the agent itself when its limit is over.
+func (h *Host) thaw(ctx context.Context, g *guestVM, deadline time.Duration) (err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deadline)
 	defer cancel()
 	ctx, stop := untilDone(ctx, g.machine)
 	defer stop()
-	if err := g.client.Repair(ctx, guest.Repair{Now: h.now(), Thaw: true}); err != nil {
-		return fmt.Errorf("thaw the workload of %s: %w", g.id, err)
+	for range 2 {
+		if err = g.client.Repair(ctx, guest.Repair{Now: h.now(), Thaw: true}); err == nil {
+			return nil
+		}
 	}
-	return nil
+	return fmt.Errorf("thaw the workload of %s: %w", g.id, err)
 }
 
 // rollback makes the next cut report everything of this one again.

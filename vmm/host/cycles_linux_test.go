@@ -35,7 +35,7 @@ func (v *testVM) count() int {
 // killMachine kills the QEMU process and waits until the host has noticed.
 func (v *testVM) killMachine() {
 	v.t.Helper()
-	g := v.h.vms[v.id].running()
+	g := v.h.running(v.h.vms[v.id])
 	if err := unix.Kill(g.machine.Process().PID, unix.SIGKILL); err != nil {
 		v.t.Fatal(err)
 	}

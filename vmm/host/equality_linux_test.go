@@ -54,7 +54,7 @@ func (v *testVM) checkpointLooked() (int, instant) {
 	v.t.Helper()
 	ctx := v.t.Context()
 	live := v.h.vms[v.id]
-	g := live.running()
+	g := v.h.running(live)
 	c, err := v.h.takeCut(ctx, g, true)
 	if err != nil {
 		v.t.Fatal(err)
@@ -64,12 +64,7 @@ func (v *testVM) checkpointLooked() (int, instant) {
 	if err != nil {
 		v.t.Fatal(err)
 	}
-	bases, err := v.h.bases(ctx, entry.Snapshot, g)
-	if err != nil {
-		v.t.Fatal(err)
-	}
-	c.commit(bases)
-	g.base, g.head = entry.Snapshot, entry.Number
+	v.h.rebase(ctx, g, c, entry)
 	if err := c.resume(ctx); err != nil {
 		v.t.Fatal(err)
 	}

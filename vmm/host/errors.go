@@ -3,6 +3,7 @@ package host
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Code is the stable name of a failure, the same in every door.
@@ -20,7 +21,9 @@ const (
 	CodeBundleNotFound     Code = "bundle_not_found"
 	CodeBundleExists       Code = "bundle_exists"
 	CodeExecNotFound       Code = "exec_not_found"
-	CodeExecFailed         Code = "exec_failed" // the command could not be started
+	CodeExecFailed         Code = "exec_failed"      // the command could not be started
+	CodeExecInterrupted    Code = "exec_interrupted" // its guest was rewound or stopped under it
+	CodePathNotFound       Code = "path_not_found"   // of the guest, to copy from or into
 	CodeIncompatible       Code = "incompatible_host"
 	CodeEngine             Code = "engine_failed"
 	CodeNoEngine           Code = "engine_missing"
@@ -52,5 +55,21 @@ func (e *Error) Unwrap() error { return e.Err }
 // Errorf makes an Error; a %w among the arguments becomes its cause.
 func Errorf(code Code, remedy, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
-	return &Error{Code: code, Message: err.Error(), Remedy: remedy, Err: errors.Unwrap(err)}
+	return &Error{Code: code, Message: oneLine(err.Error()), Remedy: remedy, Err: errors.Unwrap(err)}
+}
+
+// also adds what went wrong while err was made good. Unlike errors.Join it stays a sentence.
+func also(err, more error) error {
+	switch {
+	case more == nil:
+		return err
+	case err == nil:
+		return more
+	}
+	return fmt.Errorf("%w; and then: %w", err, more)
+}
+
+// oneLine makes one line of what layers below may have joined.
+func oneLine(message string) string {
+	return strings.ReplaceAll(strings.TrimSpace(message), "\n", "; ")
 }

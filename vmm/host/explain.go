@@ -4,16 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"syscall"
 
 	"flash/cas"
 	"flash/store"
 	"flash/vmm"
+	"flash/vmm/bundle"
 	"flash/vmm/guest"
 )
-
-// CodeExecInterrupted: the guest a command ran in was rewound or stopped under it.
-const CodeExecInterrupted Code = "exec_interrupted"
 
 // isCode tells whether err is a failure of that kind.
 func isCode(err error, code Code) bool {
@@ -22,22 +21,32 @@ func isCode(err error, code Code) bool {
 }
 
 // Explain turns a kind of failure into what a user of a home can act on. One that is an *Error already stays as it is.
-func Explain(err error, home string) error { return explain(err, home, "VM") }
+func Explain(err error, home string) error { return explain(err, home, "VM", unknown) }
 
-func (h *Host) explain(err error, id string) error { return explain(err, h.cfg.Home, id) }
+func (h *Host) explain(err error, id string) error { return explain(err, h.cfg.Home, id, unknown) }
 
-func explain(err error, home, id string) error {
+// explainEngine explains what an engine said, which has reasons of its own.
+func (h *Host) explainEngine(err error, id string) error {
+	return explain(err, h.cfg.Home, id, Error{Code: CodeEngine, Remedy: "flash doctor says what this host lacks; the daemon's log says more"})
+}
+
+// unknown is the kind of what has no other.
+var unknown = Error{Code: CodeInternal, Remedy: "this is a bug or a broken host; the daemon's log says more"}
+
+func explain(err error, home, id string, otherwise Error) error {
 	var known *Error
 	if err == nil || errors.As(err, &known) {
 		return err
 	}
 	say := func(code Code, remedy string) error {
-		return &Error{Code: code, Message: err.Error(), Remedy: remedy, Err: err}
+		return &Error{Code: code, Message: oneLine(err.Error()), Remedy: remedy, Err: err}
 	}
 	switch {
 	case errors.Is(err, cas.ErrNoSpace), errors.Is(err, syscall.ENOSPC):
 		return say(CodeNoSpace, "free space on the disk of "+home+"; nothing was lost and the VM runs on")
-	case errors.Is(err, cas.ErrCorrupt):
+	case errors.Is(err, store.ErrDatabase):
+		return say(CodeCorrupt, "nothing was removed; put a backup of "+filepath.Join(home, "meta")+" in its place, or go on in another --home")
+	case errors.Is(err, cas.ErrCorrupt), errors.Is(err, cas.ErrNotFound):
 		return say(CodeCorrupt, "rewind to another checkpoint; flash doctor says more")
 	case errors.Is(err, store.ErrRefMoved):
 		return say(CodeVMBusy, "try again")
@@ -49,40 +58,43 @@ func explain(err error, home, id string) error {
 		return say(CodeIncompatible, "restore it on a host like the one it was taken on")
 	case errors.Is(err, vmm.ErrUnsupported):
 		return say(CodeUnsupported, "flash doctor says what this host lacks")
+	case errors.Is(err, vmm.ErrGone):
+		return say(CodeGuestCrashed, crashRemedy(id))
 	case errors.Is(err, context.Canceled):
 		return say(CodeCanceled, "run it again")
 	case errors.Is(err, context.DeadlineExceeded):
 		return say(CodeDeadline, "try again; flash doctor says how the host is")
-	case errors.Is(err, vmm.ErrGone):
-		return say(CodeGuestCrashed, fmt.Sprintf("flash logs %s shows its console; flash start %s brings it back from its newest checkpoint", id, id))
 	}
-	return say(CodeInternal, "this is a bug or a broken host; the daemon's log says more")
+	return say(otherwise.Code, otherwise.Remedy)
+}
+
+func crashRemedy(id string) string {
+	return fmt.Sprintf("flash logs %s shows its console; flash start %s brings it back from its newest checkpoint", id, id)
 }
 
 // explainGuest explains a failure of a running guest: what ended, or doesn't answer, is said first.
 func (h *Host) explainGuest(g *guestVM, err error) error {
 	var known *Error
-	if errors.As(err, &known) {
+	if err == nil || errors.As(err, &known) {
 		return err
 	}
-	if g.machine != nil && !g.closing.Load() {
-		select {
-		case <-g.machine.Done():
-			exit := g.machine.Exit()
-			return &Error{Code: CodeGuestCrashed, Err: err,
-				Message: fmt.Sprintf("%s has ended: %s%s", g.id, exit.Reason, because(exit.Detail)),
-				Remedy:  fmt.Sprintf("flash logs %s shows its console; flash start %s brings it back from its newest checkpoint", g.id, g.id)}
-		default:
-		}
+	if g.closing.Load() {
+		return &Error{Code: CodeExecInterrupted, Err: err, Message: fmt.Sprintf("%s was rewound, stopped or removed meanwhile: %s", g.id, oneLine(err.Error())), Remedy: "try again when it runs"}
 	}
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, guest.ErrClosed) {
-		message := err.Error()
+	if g.ended() {
+		s := g.endStatus()
+		return &Error{Code: CodeGuestCrashed, Err: err,
+			Message: oneLine(fmt.Sprintf("%s has ended: %s", g.id, s.Reason)), Remedy: crashRemedy(g.id)}
+	}
+	var agent *guest.AgentError
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, guest.ErrClosed) || errors.As(err, &agent) {
+		message := oneLine(err.Error())
 		if line := lastLine(h.consolePath(g.id)); line != "" {
 			message += "; the console's last line is: " + line
 		}
 		return &Error{Code: CodeGuest, Err: err, Message: message, Remedy: fmt.Sprintf("flash logs %s shows its console; flash stop --discard %s and flash start %s go back to its newest checkpoint", g.id, g.id, g.id)}
 	}
-	return h.explain(err, g.id)
+	return h.explainEngine(err, g.id)
 }
 
 // explainBundle explains a failed build or import.
@@ -91,5 +103,17 @@ func (h *Host) explainBundle(name string, err error) error {
 	if errors.As(err, &known) || errors.Is(err, cas.ErrNoSpace) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, context.Canceled) {
 		return h.explain(fmt.Errorf("bundle %s: %w", name, err), "")
 	}
-	return &Error{Code: CodeInvalid, Message: fmt.Sprintf("bundle %s: %v", name, err), Remedy: "mend what the message names and run it again; nothing was stored under that name", Err: err}
+	out := &Error{Code: CodeInvalid, Message: oneLine(fmt.Sprintf("bundle %s: %v", name, err)), Remedy: "mend what the message names and run it again; nothing was stored under that name", Err: err}
+	switch {
+	case errors.Is(err, bundle.ErrNoSpace):
+		out.Code, out.Remedy = CodeNoSpace, "free space on the disk of "+h.cfg.Home
+	case errors.Is(err, bundle.ErrMissingTool):
+		out.Code, out.Remedy = CodeUnsupported, "install what the message names and run it again"
+	case errors.Is(err, bundle.ErrDownload):
+		out.Code = CodeUnsupported
+		out.Remedy = fmt.Sprintf("let apt reach a mirror, or put the .deb files that the message names into %s", filepath.Join(h.cfg.Home, "cache"))
+	case errors.Is(err, bundle.ErrUnsupported):
+		out.Code, out.Remedy = CodeUnsupported, "flash doctor says what this host lacks"
+	}
+	return out
 }

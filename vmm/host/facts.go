@@ -5,6 +5,7 @@ import (
 
 	"flash/store"
 	"flash/vmm"
+	"flash/vmm/guest"
 )
 
 // Keys of a checkpoint's Meta.Facts.
@@ -33,6 +34,9 @@ func factsOf(m store.Meta) (vmm.Facts, error) {
 		if value == "" {
 			return vmm.Facts{}, Errorf(CodeIncompatible, "restore it with the version of flash that took it", "the checkpoint doesn't say its %s", key)
 		}
+	}
+	if p := m.Facts[factProtocol]; p != strconv.Itoa(guest.Protocol) {
+		return vmm.Facts{}, Errorf(CodeIncompatible, "restore it with the version of flash that took it", "the agent in the checkpoint speaks protocol %q, and this flash speaks %d", p, guest.Protocol)
 	}
 	return f, nil
 }

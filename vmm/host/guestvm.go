@@ -5,10 +5,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,14 +16,6 @@ import (
 	"flash/store"
 	"flash/vmm"
 	"flash/vmm/guest"
-)
-
-// Deadlines of the waits on a guest or an engine (I9).
-const (
-	answerDeadline  = 20 * time.Second // a restored guest's first answer; cold memory under emulation is slow
-	controlDeadline = 15 * time.Second // freeze, thaw, repair
-	engineDeadline  = 60 * time.Second // one step of the engine
-	freezeLimit     = 60 * time.Second // after which an abandoned guest thaws by itself
 )
 
 // guestVM is what runs for a VM: a machine, its disks and the conversation with its agent.
@@ -35,11 +27,20 @@ type guestVM struct {
 	base    store.SnapshotID // what memory and disks descend from; moves with every commit
 	head    int              // the checkpoint of base, -1: the bundle
 	gen     uint64
-	holds   []func() // let go of the snapshots it reads from, which gc must leave alone until then
 
-	restoredFrom store.SnapshotID // zero: booted, or its working set is remembered
-	broughtIn    []uint64         // pages brought in before it ran
-	closing      atomic.Bool      // the host ends it on purpose; its end is no crash
+	dir    string     // of its sockets
+	ports  []vmm.Port // to be published, by the host ports they have got
+	memory *witness   // nil: booted
+
+	restoredFrom store.SnapshotID       // zero: booted, or its working set is remembered
+	broughtIn    []uint64               // pages brought in before it ran
+	closing      atomic.Bool            // the host ends it on purpose; its end is no crash
+	lost         atomic.Pointer[string] // why the host gave it up
+
+	pinMu     sync.Mutex // guards the rest
+	pinsEnded bool
+	memoryPin func() // what its memory comes from, for as long as it lives
+	basePin   func() // what its disks and the next checkpoint stand on
 }
 
 // bring is what a guest is made from.
@@ -73,9 +74,9 @@ func (h *Host) boot(ctx context.Context, b bring) (_ *guestVM, err error) {
 	}()
 	spec := vmm.Spec{VCPUs: b.hw.VCPUs, MemBytes: b.hw.memBytes(), MAC: b.hw.MAC, Kernel: kernel, Initrd: initrd, Cmdline: "flash.hostname=" + hostname(b.id)}
 	if g.machine, err = h.engine.Boot(ctx, spec, attach); err != nil {
-		return nil, h.explain(fmt.Errorf("start %s: %w", b.id, err), b.id)
+		return nil, h.explainEngine(fmt.Errorf("start %s: %w", b.id, err), b.id)
 	}
-	if err = h.greet(ctx, g, b, vmm.BootDeadline); err != nil {
+	if err = h.greet(ctx, g, b, h.deadlines.Boot); err != nil {
 		return nil, err
 	}
 	return g, nil
@@ -87,7 +88,7 @@ func (h *Host) restore(ctx context.Context, b bring) (*guestVM, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := h.greet(ctx, g, b, answerDeadline); err != nil {
+	if err := h.greet(ctx, g, b, h.deadlines.Answer); err != nil {
 		h.abandon(g)
 		return nil, err
 	}
@@ -121,13 +122,14 @@ func (h *Host) load(ctx context.Context, b bring) (_ *guestVM, err error) {
 			h.abandon(g)
 		}
 	}()
-	g.restoredFrom = b.snap.ID()
-	attach.Memory, attach.MemoryKey = mem, b.snap.ID().String()
+	g.restoredFrom, g.memory = b.snap.ID(), watchMemory(mem)
+	g.hold(&g.memoryPin, b.snap.Pin())
+	attach.Memory, attach.MemoryKey = g.memory, b.snap.ID().String()
 	g.broughtIn = h.workingSet(ctx, b.snap)
 	attach.WorkingSet = g.broughtIn
 	spec := vmm.Spec{VCPUs: b.hw.VCPUs, MemBytes: b.hw.memBytes(), MAC: b.hw.MAC, Facts: facts}
 	if g.machine, err = h.engine.Restore(ctx, spec, attach, vmm.State{Data: state, Facts: facts}); err != nil {
-		return nil, h.explain(fmt.Errorf("restore %s: %w", b.id, err), b.id)
+		return nil, h.explainEngine(fmt.Errorf("restore %s: %w", b.id, err), b.id)
 	}
 	return g, nil
 }
@@ -143,28 +145,42 @@ func (h *Host) prepare(ctx context.Context, b bring) (*guestVM, vmm.Attach, erro
 		return nil, vmm.Attach{}, h.explain(err, b.id)
 	}
 	g := &guestVM{id: b.id, disks: []vmm.Disk{{Name: "disk0", Overlay: overlay}}, base: b.snap.ID(), head: b.head}
-	// That a name keeps the snapshot is asked once more afterwards: by the fork point, by MoveHead, by the VM's own record.
-	g.holds = append(g.holds, b.snap.Pin())
-	dir, err := os.MkdirTemp(h.cfg.RunDir, "m")
-	if err == nil {
+	g.hold(&g.basePin, b.snap.Pin())
+	if g.dir, err = os.MkdirTemp(h.cfg.RunDir, "m"); err == nil {
 		err = os.MkdirAll(filepath.Dir(h.consolePath(b.id)), 0o700)
 	}
 	if err != nil {
 		h.abandon(g)
 		return nil, vmm.Attach{}, h.explain(err, b.id)
 	}
-	return g, vmm.Attach{Dir: dir, Disks: g.disks, Ports: b.ports, Console: h.consolePath(b.id)}, nil
+	if err := trimConsole(h.consolePath(b.id)); err != nil {
+		h.log.Warn("console not trimmed", "vm", b.id, "cause", err)
+	}
+	return g, vmm.Attach{Dir: g.dir, Disks: g.disks, Ports: b.ports, Console: h.consolePath(b.id)}, nil
 }
 
 // greet lets a new machine run and has its agent put clock, randomness and identity right before the workload goes on.
 func (h *Host) greet(ctx context.Context, g *guestVM, b bring, deadline time.Duration) error {
+	g.ports = g.machine.Ports()
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	ctx, stop := untilDone(ctx, g.machine)
 	defer stop()
+	ctx, unwatch := g.memory.endWith(ctx)
+	defer unwatch()
+	err := h.meet(ctx, g, b)
+	if lost := g.memory.failure(); err != nil && lost != nil {
+		return h.explain(fmt.Errorf("memory of %s: %w", g.id, lost), g.id)
+	}
+	return err
+}
+
+func (h *Host) meet(ctx context.Context, g *guestVM, b bring) error {
+	began := time.Now()
 	if err := g.machine.Resume(ctx); err != nil {
 		return h.explainGuest(g, fmt.Errorf("resume %s: %w", g.id, err))
 	}
+	resumed := time.Now()
 	g.gen = uint64(h.now().UnixNano())
 	if last := generationOf(b.snap.Meta()); g.gen <= last {
 		g.gen = last + 1
@@ -174,6 +190,7 @@ func (h *Host) greet(ctx context.Context, g *guestVM, b bring, deadline time.Dur
 		return h.explainGuest(g, fmt.Errorf("the agent in %s doesn't answer: %w", g.id, err))
 	}
 	g.client = client
+	answered := time.Now()
 	seed := make([]byte, 64)
 	rand.Read(seed)
 	repair := guest.Repair{Now: h.now(), Seed: seed, Generation: fmt.Sprintf("%s-%d", g.id, g.gen), Hostname: hostname(g.id), Hooks: g.restoredFrom != store.SnapshotID{}, Thaw: true}
@@ -183,6 +200,8 @@ func (h *Host) greet(ctx context.Context, g *guestVM, b bring, deadline time.Dur
 	if err := client.Repair(ctx, repair); err != nil {
 		return h.explainGuest(g, fmt.Errorf("put clock, randomness and identity right in %s: %w", g.id, err))
 	}
+	h.log.Debug("guest greeted", "vm", g.id, "resume", resumed.Sub(began), "answer", answered.Sub(resumed), "repair", time.Since(answered),
+		"brought_in", len(g.broughtIn), "touched", len(g.machine.Touched()))
 	return nil
 }
 
@@ -199,10 +218,68 @@ func (g *guestVM) close() error {
 	for _, d := range g.disks {
 		errs = append(errs, d.Overlay.Close())
 	}
-	for _, release := range g.holds {
+	if g.dir != "" {
+		errs = append(errs, os.RemoveAll(g.dir))
+	}
+	g.endPins()
+	return errors.Join(errs...)
+}
+
+// hold keeps a snapshot from gc in place of the one that pin kept.
+func (g *guestVM) hold(pin *func(), release func()) {
+	g.pinMu.Lock()
+	defer g.pinMu.Unlock()
+	if *pin != nil {
+		(*pin)()
+	}
+	if *pin = release; g.pinsEnded {
 		release()
 	}
-	return errors.Join(errs...)
+}
+
+func (g *guestVM) endPins() {
+	g.pinMu.Lock()
+	defer g.pinMu.Unlock()
+	g.pinsEnded = true
+	for _, release := range []func(){g.memoryPin, g.basePin} {
+		if release != nil {
+			release()
+		}
+	}
+}
+
+// lose ends a guest that can't go on, as a crash.
+func (g *guestVM) lose(why string) {
+	g.lost.CompareAndSwap(nil, &why)
+	g.machine.Close() // whoever settles the end says what is wrong with it
+}
+
+// ended tells whether nothing runs any more.
+func (g *guestVM) ended() bool {
+	if g.machine == nil {
+		return false
+	}
+	select {
+	case <-g.machine.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// endStatus is what has become of a VM whose guest has ended by itself.
+func (g *guestVM) endStatus() status {
+	exit := g.machine.Exit()
+	s := status{State: StateCrashed, Reason: exit.Reason}
+	if exit.Detail != "" && exit.Reason != "guest shutdown" {
+		s.Reason = oneLine(exit.Reason + ": " + exit.Detail) // the kernel's last word, or QEMU's
+	}
+	if why := g.lost.Load(); why != nil {
+		s.Reason = *why
+	} else if exit.Reason == "guest shutdown" {
+		s.State = StateStopped
+	}
+	return s
 }
 
 // abandon ends a guest that is of no use; what goes wrong with that is for the log.
@@ -226,49 +303,5 @@ func untilDone(ctx context.Context, m vmm.Machine) (context.Context, func()) {
 	return ctx, func() { close(ended); cancel(nil) }
 }
 
-// bootFile gives a kernel or initrd as a file, written from the store once.
-func (h *Host) bootFile(ctx context.Context, snap *store.Snapshot, name string) (string, error) {
-	path := filepath.Join(h.cfg.Home, "boot", snap.ID().String()[:32]+"-"+name)
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	im, err := snap.Image(ctx, name)
-	if err != nil {
-		return "", h.explain(fmt.Errorf("bundle: %w", err), "")
-	}
-	b, err := im.ReadAll(ctx)
-	if err != nil {
-		return "", h.explain(fmt.Errorf("bundle %s: %w", name, err), "")
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), "new-*")
-	if err != nil {
-		return "", h.explain(err, "")
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(b)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return "", h.explain(fmt.Errorf("write %s: %w", path, err), "")
-	}
-	return path, nil
-}
-
 // hostname makes a VM's id fit for a host name.
 func hostname(id string) string { return strings.NewReplacer("_", "-", ".", "-").Replace(id) }
-
-// lastLine gives the last line of a console, for errors.
-func lastLine(path string) string {
-	f, err := os.Open(path)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	if st, err := f.Stat(); err == nil && st.Size() > 4096 {
-		f.Seek(-4096, io.SeekEnd)
-	}
-	b, _ := io.ReadAll(io.LimitReader(f, 4096))
-	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
-	return strings.TrimSpace(lines[len(lines)-1])
-}

@@ -3,7 +3,6 @@ package host
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"flash/store"
 )
@@ -35,7 +34,7 @@ func (h *Host) Pin(ctx context.Context, id string, number int, pinned bool) (Che
 	}
 	err := h.store.SetPinned(ctx, id, number, pinned)
 	if errors.Is(err, store.ErrNotFound) {
-		return Checkpoint{}, Errorf(CodeCheckpointNotFound, fmt.Sprintf("flash history %s lists the checkpoints there are", id), "%s has no checkpoint %d", id, number)
+		return Checkpoint{}, noCheckpoint(id, number)
 	}
 	if err != nil {
 		return Checkpoint{}, h.explain(err, id)

@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"flash/store"
 	"flash/vmm"
@@ -22,22 +26,28 @@ type Config struct {
 	Version string           // of the program
 	Now     func() time.Time // nil: time.Now
 	Log     *slog.Logger     // nil: none
+
+	Deadlines Deadlines // of the waits on guests and engines
 }
 
 // Host does every operation. Safe for concurrent use.
 type Host struct {
-	cfg     Config
-	store   *store.Store
-	engine  vmm.Engine
-	now     func() time.Time
-	log     *slog.Logger
-	answers *answers
+	cfg       Config
+	store     *store.Store
+	engine    vmm.Engine
+	now       func() time.Time
+	log       *slog.Logger
+	deadlines Deadlines
+	answers   *answers
+	runs      runs
 
 	watchers sync.WaitGroup // one a running machine
 
-	mu     sync.Mutex // guards the rest; never held across I/O
-	vms    map[string]*vm
-	closed bool
+	mu       sync.Mutex // guards the rest; never held across I/O
+	vms      map[string]*vm
+	reserved map[string]bool // names of children on their way
+	closed   bool            // no operation begins any more
+	gone     bool            // and no guest comes up any more
 }
 
 var _ API = (*Host)(nil)
@@ -55,7 +65,10 @@ func New(ctx context.Context, c Config) (*Host, error) {
 			return nil, Errorf(CodeInvalid, "choose another --home, or make the folder writable", "home folder: %w", err)
 		}
 	}
-	h := &Host{cfg: c, store: c.Store, engine: c.Engine, now: c.Now, log: c.Log, answers: newAnswers(c.Now), vms: map[string]*vm{}}
+	h := &Host{
+		cfg: c, store: c.Store, engine: c.Engine, now: c.Now, log: c.Log, deadlines: c.Deadlines.orDefaults(), answers: newAnswers(c.Now),
+		runs: runs{now: c.Now, known: map[string]*run{}}, vms: map[string]*vm{}, reserved: map[string]bool{},
+	}
 	records, err := h.store.VMs(ctx)
 	if err != nil {
 		return nil, h.explain(err, "")
@@ -66,54 +79,72 @@ func New(ctx context.Context, c Config) (*Host, error) {
 			return nil, err
 		}
 		h.vms[r.ID] = v
-		if err := h.settle(ctx, v); err != nil {
-			return nil, err
-		}
+		h.settle(v)
+		v.unlock()
 	}
 	return h, nil
 }
 
 // settle makes the record of a VM true that an earlier daemon left as running: its machine, should it still live, is
 // ended, and the VM is crashed.
-func (h *Host) settle(ctx context.Context, v *vm) error {
+func (h *Host) settle(v *vm) {
 	if v.state.State != StateRunning && v.state.State != StatePaused {
-		return nil
+		return
 	}
 	endProcess(v.state.Process)
-	return h.setState(ctx, v, status{State: StateCrashed, Reason: "the daemon ended without stopping it"})
+	h.setState(v, status{State: StateCrashed, Reason: "the daemon ended without stopping it"})
 }
 
+// closeAtOnce bounds the VMs that are stopped side by side: one that doesn't answer must not use up the others' time.
+const closeAtOnce = 4
+
 // Close checkpoints and stops every running VM. What can't be checkpointed within ctx is stopped and goes on from its
-// head; the errors say which.
+// head; the errors say which. When it returns, nothing runs and nobody uses store and engine any more.
 func (h *Host) Close(ctx context.Context) error {
 	h.mu.Lock()
 	h.closed = true
-	vms := make([]*vm, 0, len(h.vms))
-	for _, v := range h.vms {
-		vms = append(vms, v)
-	}
+	vms := slices.Collect(maps.Values(h.vms))
 	h.mu.Unlock()
-	var errs []error
+	errs := make([]error, len(vms))
+	var group errgroup.Group
+	group.SetLimit(closeAtOnce)
+	for i, v := range vms {
+		group.Go(func() error {
+			errs[i] = h.stopForShutdown(ctx, v)
+			return nil
+		})
+	}
+	group.Wait()
+	h.mu.Lock()
+	h.gone = true
+	h.mu.Unlock()
 	for _, v := range vms {
-		if v.running() == nil {
-			continue
-		}
-		if err := h.stopForShutdown(ctx, v); err != nil {
-			errs = append(errs, err)
-		}
+		h.discard(v, "the daemon was stopped while another operation ran")
+		<-v.op // it has no guest now, so what still runs ends
+		v.unlock()
 	}
 	h.watchers.Wait()
 	return errors.Join(errs...)
 }
 
+// stopForShutdown stops a VM, its present saved if that can be.
 func (h *Host) stopForShutdown(ctx context.Context, v *vm) error {
-	unlock, err := v.lock(ctx, "shutdown")
+	unlock, err := h.lock(ctx, v, "shutdown")
+	if isCode(err, CodeVMNotFound) {
+		return nil
+	}
 	if err != nil {
-		h.discard(v, "the daemon was stopped while another operation ran")
 		return err
 	}
 	defer unlock()
-	return h.stop(ctx, v, false, "the daemon was stopped", "before the daemon stopped")
+	if h.running(v) == nil {
+		return nil
+	}
+	err = h.stop(ctx, v, false, "the daemon was stopped", "before the daemon stopped")
+	if err != nil {
+		h.discard(v, "the daemon was stopped, and its present couldn't be saved")
+	}
+	return err
 }
 
 // Info says what this host is and can do.

@@ -15,7 +15,7 @@ func (h *Host) imageDefaults(ctx context.Context, v *vm, r guest.ExecRequest) (g
 	config := v.image
 	v.mu.Unlock()
 	if config == nil {
-		snap, err := h.store.Snapshot(ctx, v.record.Bundle)
+		snap, err := h.store.Snapshot(ctx, v.bundle)
 		if err != nil {
 			return r, h.explain(fmt.Errorf("bundle of %s: %w", v.id, err), v.id)
 		}

@@ -27,10 +27,12 @@ func (h *Host) Logs(ctx context.Context, id string, follow bool, w io.Writer) er
 	defer f.Close()
 	tick := time.NewTicker(followInterval)
 	defer tick.Stop()
-	for {
-		if _, err := io.Copy(w, f); err != nil {
+	for at := int64(0); ; {
+		n, err := io.Copy(w, f)
+		if err != nil {
 			return h.explain(err, id)
 		}
+		at += n
 		if !follow {
 			return nil
 		}
@@ -38,6 +40,11 @@ func (h *Host) Logs(ctx context.Context, id string, follow bool, w io.Writer) er
 		case <-tick.C:
 		case <-ctx.Done():
 			return nil
+		}
+		if st, err := f.Stat(); err == nil && st.Size() < at { // it was trimmed
+			if at, err = f.Seek(0, io.SeekStart); err != nil {
+				return h.explain(err, id)
+			}
 		}
 	}
 }

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"flash/store"
+	"flash/vmm"
 )
 
 // connectionsNotice is what every caller that goes back in time must know.
@@ -13,7 +16,7 @@ const connectionsNotice = "connections to the outside that were open at the chec
 
 // Rewind takes a VM back to a checkpoint under its own name. The present is checkpointed first.
 func (h *Host) Rewind(ctx context.Context, r RewindRequest) (RewindResult, error) {
-	return once(ctx, h.answers, "rewind", r.RequestID, func() (RewindResult, error) { return h.rewind(ctx, r) })
+	return once(ctx, h.answers, "rewind "+r.ID, r.RequestID, func() (RewindResult, error) { return h.rewind(ctx, r) })
 }
 
 func (h *Host) rewind(ctx context.Context, r RewindRequest) (RewindResult, error) {
@@ -21,7 +24,7 @@ func (h *Host) rewind(ctx context.Context, r RewindRequest) (RewindResult, error
 	if err != nil {
 		return RewindResult{}, err
 	}
-	unlock, err := v.lock(ctx, "rewind")
+	unlock, err := h.lock(ctx, v, "rewind")
 	if err != nil {
 		return RewindResult{}, err
 	}
@@ -30,25 +33,27 @@ func (h *Host) rewind(ctx context.Context, r RewindRequest) (RewindResult, error
 	if err != nil {
 		return RewindResult{}, err
 	}
-	var saved *Checkpoint
-	if old := v.running(); old != nil {
-		if saved, err = h.swap(ctx, v, old, entry, snap); err != nil {
+	out := RewindResult{}
+	notice := connectionsNotice
+	if old := h.running(v); old != nil {
+		var lost []string
+		if out.Saved, lost, err = h.swap(ctx, v, old, entry, snap); err != nil {
 			return RewindResult{}, err
 		}
+		notice = strings.Join(append(lost, notice), "; ")
 	} else if err := h.wake(ctx, v, entry, snap, "rewind"); err != nil { // its present is its head, in the store already
 		return RewindResult{}, err
 	}
-	out := RewindResult{Saved: saved}
 	out.VM, err = h.view(ctx, v)
-	out.VM.Notice = connectionsNotice
+	out.VM.Notice = notice
 	return out, err
 }
 
-// target finds a checkpoint and makes sure, before anything is stopped, that this host can restore it.
-func (h *Host) target(ctx context.Context, id string, number int) (store.Checkpoint, *store.Snapshot, error) {
+// checkpointOf finds a checkpoint and opens it.
+func (h *Host) checkpointOf(ctx context.Context, id string, number int) (store.Checkpoint, *store.Snapshot, error) {
 	entry, err := h.store.Checkpoint(ctx, id, number)
 	if errors.Is(err, store.ErrNotFound) {
-		return entry, nil, Errorf(CodeCheckpointNotFound, fmt.Sprintf("flash history %s lists the checkpoints there are", id), "%s has no checkpoint %d", id, number)
+		return entry, nil, noCheckpoint(id, number)
 	}
 	if err != nil {
 		return entry, nil, h.explain(err, id)
@@ -56,6 +61,19 @@ func (h *Host) target(ctx context.Context, id string, number int) (store.Checkpo
 	snap, err := h.store.Snapshot(ctx, entry.Snapshot)
 	if err != nil {
 		return entry, nil, h.explain(fmt.Errorf("checkpoint %d of %s: %w", number, id, err), id)
+	}
+	return entry, snap, nil
+}
+
+func noCheckpoint(id string, number int) error {
+	return Errorf(CodeCheckpointNotFound, fmt.Sprintf("flash history %s lists the checkpoints there are", id), "%s has no checkpoint %d", id, number)
+}
+
+// target finds a checkpoint and makes sure, before anything is stopped, that this host can restore it.
+func (h *Host) target(ctx context.Context, id string, number int) (store.Checkpoint, *store.Snapshot, error) {
+	entry, snap, err := h.checkpointOf(ctx, id, number)
+	if err != nil {
+		return entry, nil, err
 	}
 	facts, err := factsOf(snap.Meta())
 	if err != nil {
@@ -69,14 +87,17 @@ func (h *Host) target(ctx context.Context, id string, number int) (store.Checkpo
 
 // swap replaces a running guest by one restored from a checkpoint. The old one stands paused until the new one has
 // answered and is repaired, so whatever fails, the VM goes on as it was; its present is saved meanwhile.
-func (h *Host) swap(ctx context.Context, v *vm, old *guestVM, entry store.Checkpoint, snap *store.Snapshot) (*Checkpoint, error) {
+// lost says which ports the new guest didn't get.
+func (h *Host) swap(ctx context.Context, v *vm, old *guestVM, entry store.Checkpoint, snap *store.Snapshot) (saved *Checkpoint, lost []string, err error) {
+	began := time.Now()
 	c, err := h.takeCut(ctx, old, true)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	cutAt := time.Now()
 	back := func(err error) error {
 		c.rollback()
-		return errors.Join(err, c.resume(ctx))
+		return also(err, c.resume(ctx))
 	}
 	h.rememberWorkingSet(ctx, old)
 
@@ -90,30 +111,47 @@ func (h *Host) swap(ctx context.Context, v *vm, old *guestVM, entry store.Checkp
 		coming <- restored{g, err}
 	}()
 	present, _, err := h.save(ctx, v, old, c, store.Move{VM: v.id, ExpectHead: old.head, KeepHead: true, Label: fmt.Sprintf("before rewind to %d", entry.Number)})
+	savedAt := time.Now()
 	next := <-coming
+	h.log.Debug("guest swapped", "vm", v.id, "cut", cutAt.Sub(began), "save", savedAt.Sub(cutAt), "restore", time.Since(cutAt))
 	if err != nil || next.err != nil {
 		if next.guest != nil {
 			h.abandon(next.guest)
 		}
-		return nil, back(errors.Join(err, next.err))
+		return nil, nil, back(also(err, next.err))
 	}
+	next.guest.ports = old.ports
 	if err := h.store.MoveHead(ctx, v.id, entry.Number, "rewind"); err != nil {
 		h.abandon(next.guest)
-		return nil, back(h.explain(err, v.id))
+		return nil, nil, back(h.explain(err, v.id))
 	}
-	ports := old.machine.Ports()
-	c.rollback() // the old guest ends; what was cut is in the store
-	h.abandon(old)
-	if err := h.adopt(ctx, v, next.guest); err != nil {
-		return nil, err
+	// From here on it has happened.
+	old.closing.Store(true)
+	if err := h.adopt(v, next.guest); err != nil {
+		h.letGo(v, old, status{State: StateStopped, Reason: "the daemon was stopped"})
+		return nil, nil, err
 	}
-	for _, p := range ports {
-		if _, err := next.guest.machine.AddPort(ctx, p); err != nil {
-			return nil, h.explain(fmt.Errorf("%s was rewound, but its port %d:%d isn't published again: %w", v.id, p.Host, p.Guest, err), v.id)
+	h.abandon(old) // what was cut is in the store
+	for _, p := range next.guest.ports {
+		if err := h.publish(ctx, next.guest, p); err != nil {
+			h.log.Warn("port not published again", "vm", v.id, "host", p.Host, "guest", p.Guest, "cause", err)
+			lost = append(lost, oneLine(fmt.Sprintf("its port %d:%d isn't published again: %v", p.Host, p.Guest, err)))
 		}
 	}
 	out := shown(*present, entry.Number)
-	return &out, nil
+	return &out, lost, nil
+}
+
+// publish publishes a port of a guest that runs, at the second try if need be.
+func (h *Host) publish(ctx context.Context, g *guestVM, p vmm.Port) (err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.deadlines.Control)
+	defer cancel()
+	for range 2 {
+		if _, err = g.machine.AddPort(ctx, p); err == nil {
+			return nil
+		}
+	}
+	return err
 }
 
 // wake restores a VM that has no guest from a checkpoint and makes it the head.
@@ -126,5 +164,5 @@ func (h *Host) wake(ctx context.Context, v *vm, entry store.Checkpoint, snap *st
 		h.abandon(g)
 		return h.explain(err, v.id)
 	}
-	return h.adopt(ctx, v, g)
+	return h.adopt(v, g)
 }

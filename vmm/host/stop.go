@@ -2,10 +2,7 @@ package host
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 
 	"flash/store"
 )
@@ -16,12 +13,12 @@ func (h *Host) Stop(ctx context.Context, r StopRequest) (VM, error) {
 	if err != nil {
 		return VM{}, err
 	}
-	unlock, err := v.lock(ctx, "stop")
+	unlock, err := h.lock(ctx, v, "stop")
 	if err != nil {
 		return VM{}, err
 	}
 	defer unlock()
-	if v.running() == nil {
+	if h.running(v) == nil {
 		return h.view(ctx, v) // it is what was asked for
 	}
 	if err := h.stop(ctx, v, r.Discard, "stopped", "before stop"); err != nil {
@@ -30,43 +27,32 @@ func (h *Host) Stop(ctx context.Context, r StopRequest) (VM, error) {
 	return h.view(ctx, v)
 }
 
-// stop saves the present and ends the guest; when it can't be saved, the guest goes on.
+// stop saves the present and ends the guest; until all is written, it can still go on.
 func (h *Host) stop(ctx context.Context, v *vm, discard bool, reason, label string) error {
-	g, err := v.need("stop")
+	g, err := h.need(v, "stop")
 	if err != nil {
 		return err
 	}
+	goOn := func(context.Context) error { return nil }
 	if !discard {
 		c, err := h.takeCut(ctx, g, true)
 		if err != nil {
 			return err
 		}
+		goOn = c.resume
 		h.rememberWorkingSet(ctx, g)
-		_, _, err = h.save(ctx, v, g, c, store.Move{VM: v.id, ExpectHead: g.head, Label: label})
-		c.rollback()
+		entry, _, err := h.save(ctx, v, g, c, store.Move{VM: v.id, ExpectHead: g.head, Label: label})
 		if err != nil {
-			return errors.Join(err, c.resume(ctx))
+			c.rollback()
+			return also(err, goOn(ctx))
 		}
+		h.rebase(ctx, g, c, entry)
 	}
-	v.setGuest(nil)
-	h.abandon(g)
 	if err := h.store.AppendLedger(ctx, v.id, "stop", map[string]any{"reason": reason, "discarded": discard}); err != nil {
-		return h.explain(err, v.id)
+		return also(h.explain(err, v.id), goOn(ctx))
 	}
-	return h.setState(ctx, v, status{State: StateStopped, Reason: reason})
-}
-
-// discard ends a guest without saving it.
-func (h *Host) discard(v *vm, reason string) {
-	g := v.running()
-	if g == nil {
-		return
-	}
-	v.setGuest(nil)
-	h.abandon(g)
-	if err := h.setState(context.Background(), v, status{State: StateStopped, Reason: reason}); err != nil {
-		h.log.Error("state not recorded", "vm", v.id, "cause", err)
-	}
+	h.letGo(v, g, status{State: StateStopped, Reason: reason})
+	return nil
 }
 
 // Start brings a stopped or crashed VM back: from its head, which is the newest checkpoint of the branch it was on;
@@ -76,15 +62,15 @@ func (h *Host) Start(ctx context.Context, id string) (VM, error) {
 	if err != nil {
 		return VM{}, err
 	}
-	unlock, err := v.lock(ctx, "start")
+	unlock, err := h.lock(ctx, v, "start")
 	if err != nil {
 		return VM{}, err
 	}
 	defer unlock()
-	if v.running() != nil {
+	if h.running(v) != nil {
 		return h.view(ctx, v)
 	}
-	record, err := h.store.VM(ctx, id)
+	record, err := h.store.VM(ctx, v.id)
 	if err != nil {
 		return VM{}, h.explain(err, id)
 	}
@@ -101,9 +87,11 @@ func (h *Host) Start(ctx context.Context, id string) (VM, error) {
 		return VM{}, err
 	}
 	kind := "start"
+	v.mu.Lock()
 	if v.state.State == StateCrashed {
 		kind = "resume"
 	}
+	v.mu.Unlock()
 	if err := h.wake(ctx, v, entry, snap, kind); err != nil {
 		return VM{}, err
 	}
@@ -118,13 +106,13 @@ func (h *Host) Remove(ctx context.Context, r RemoveRequest) error {
 	if err != nil {
 		return err
 	}
-	unlock, err := v.lock(ctx, "rm")
+	unlock, err := h.lock(ctx, v, "rm")
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	if !r.Force {
-		if v.running() != nil {
+		if h.running(v) != nil {
 			return Errorf(CodeVMRunning, fmt.Sprintf("flash stop %s first, or flash rm --force %s", v.id, v.id), "%s is running", v.id)
 		}
 		history, err := h.store.History(ctx, v.id)
@@ -139,11 +127,4 @@ func (h *Host) Remove(ctx context.Context, r RemoveRequest) error {
 	}
 	h.discard(v, "being removed")
 	return h.drop(ctx, v)
-}
-
-func (h *Host) removeFiles(id string) error {
-	if err := os.RemoveAll(filepath.Dir(h.consolePath(id))); err != nil {
-		return h.explain(fmt.Errorf("remove the files of %s: %w", id, err), id)
-	}
-	return nil
 }

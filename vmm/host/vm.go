@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"sync"
@@ -42,20 +43,23 @@ type status struct {
 
 // vm is one VM in this process.
 type vm struct {
-	id string
-	hw hardware
-	op chan struct{} // holds one token; a verb that changes the VM takes it
+	id     string
+	hw     hardware
+	bundle store.SnapshotID
+	op     chan struct{} // holds one token; a verb that changes the VM takes it
 
-	mu     sync.Mutex // guards the rest
-	record store.VM
-	state  status
-	guest  *guestVM            // nil when nothing runs
-	image  *bundle.ImageConfig // nil: not read yet
+	recording sync.Mutex // held while the state is written, so that the last one set is the last one written
+
+	mu      sync.Mutex // guards the rest
+	state   status
+	guest   *guestVM            // nil when nothing runs
+	image   *bundle.ImageConfig // nil: not read yet
+	removed bool
 }
 
+// openVM reads a VM's record. The caller holds the VM.
 func openVM(r store.VM) (*vm, error) {
-	v := &vm{id: r.ID, op: make(chan struct{}, 1), record: r}
-	v.op <- struct{}{}
+	v := &vm{id: r.ID, op: make(chan struct{}, 1), bundle: r.Bundle}
 	if err := json.Unmarshal(r.Spec, &v.hw); err != nil {
 		return nil, Errorf(CodeCorrupt, "run flash check", "VM %s: its record can't be read: %w", r.ID, err)
 	}
@@ -67,27 +71,37 @@ func openVM(r store.VM) (*vm, error) {
 	return v, nil
 }
 
+// unlock lets others have the VM.
+func (v *vm) unlock() { v.op <- struct{}{} }
+
 // lock takes the VM for a verb. Others wait for it as long as their ctx does.
-func (v *vm) lock(ctx context.Context, verb string) (unlock func(), err error) {
+func (h *Host) lock(ctx context.Context, v *vm, verb string) (unlock func(), err error) {
 	select {
 	case <-v.op:
-		return func() { v.op <- struct{}{} }, nil
 	case <-ctx.Done():
 		return nil, Errorf(CodeVMBusy, "try again when the operation that runs has ended", "%s %s: another operation on it is still running: %w", verb, v.id, ctx.Err())
 	}
-}
-
-// running gives the guest, or nil.
-func (v *vm) running() *guestVM {
 	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.guest
-}
-
-func (v *vm) setGuest(g *guestVM) {
-	v.mu.Lock()
-	v.guest = g
+	removed := v.removed
 	v.mu.Unlock()
+	if removed {
+		v.unlock()
+		return nil, noVM(v.id)
+	}
+	return v.unlock, nil
+}
+
+// running gives the guest, or nil. A guest that has ended is settled before anybody is told that it runs.
+func (h *Host) running(v *vm) *guestVM {
+	for {
+		v.mu.Lock()
+		g := v.guest
+		v.mu.Unlock()
+		if g == nil || !g.ended() {
+			return g
+		}
+		h.noteEnd(v, g)
+	}
 }
 
 // find gives a VM by its id.
@@ -95,45 +109,70 @@ func (h *Host) find(id string) (*vm, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
-		return nil, Errorf(CodeDaemon, "try again in a moment; the next command starts the daemon", "the daemon is shutting down")
+		return nil, shuttingDown()
 	}
 	v := h.vms[id]
 	if v == nil {
-		return nil, Errorf(CodeVMNotFound, "flash ps lists the VMs there are", "no VM is called %q", id)
+		return nil, noVM(id)
 	}
 	return v, nil
 }
 
+func noVM(id string) error {
+	return Errorf(CodeVMNotFound, "flash ps lists the VMs there are", "no VM is called %q", id)
+}
+
+func shuttingDown() error {
+	return Errorf(CodeDaemon, "try again in a moment; the next command starts the daemon", "the daemon is shutting down")
+}
+
 // need gives a VM's guest, or the error that says why there is none.
-func (v *vm) need(verb string) (*guestVM, error) {
+func (h *Host) need(v *vm, verb string) (*guestVM, error) {
+	if g := h.running(v); g != nil {
+		return g, nil
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.guest == nil {
-		return nil, Errorf(CodeVMNotRunning, fmt.Sprintf("flash start %s brings it back from its newest checkpoint", v.id), "%s %s: it is %s%s", verb, v.id, v.state.State, because(v.state.Reason))
+	if v.removed {
+		return nil, noVM(v.id)
 	}
-	return v.guest, nil
+	return nil, Errorf(CodeVMNotRunning, fmt.Sprintf("flash start %s brings it back from its newest checkpoint", v.id), "%s %s: it is %s%s", verb, v.id, v.state.State, because(v.state))
 }
 
-func because(reason string) string {
-	if reason == "" {
+// because adds the reason of a state where it says more than the state.
+func because(s status) string {
+	if s.Reason == "" || s.Reason == s.State {
 		return ""
 	}
-	return " (" + reason + ")"
+	return ", " + s.Reason
 }
 
-// setState records what became of a VM.
-func (h *Host) setState(ctx context.Context, v *vm, s status) error {
-	b, err := json.Marshal(s)
-	if err != nil {
-		return err
-	}
+// setState says what became of a VM.
+func (h *Host) setState(v *vm, s status) {
 	v.mu.Lock()
 	v.state = s
 	v.mu.Unlock()
-	if err := h.store.SetVMState(ctx, v.id, b); err != nil {
-		return h.explain(fmt.Errorf("VM %s: record that it is %s: %w", v.id, s.State, err), v.id)
+	h.record(v)
+}
+
+// record writes a VM's state to the store, for the next daemon. That it can't be is no reason to undo what has happened:
+// this daemon knows better, and the next one comes to a VM that can be started.
+func (h *Host) record(v *vm) {
+	v.recording.Lock()
+	defer v.recording.Unlock()
+	v.mu.Lock()
+	s, removed := v.state, v.removed
+	v.mu.Unlock()
+	if removed {
+		return
 	}
-	return nil
+	b, err := json.Marshal(s)
+	if err == nil {
+		err = h.store.SetVMState(context.Background(), v.id, b)
+	}
+	if err != nil {
+		h.log.Error("state not recorded", "vm", v.id, "state", s.State, "cause", err)
+	}
 }
 
 func (h *Host) consolePath(id string) string {
@@ -142,11 +181,18 @@ func (h *Host) consolePath(id string) string {
 
 // view is the VM as ps shows it.
 func (h *Host) view(ctx context.Context, v *vm) (VM, error) {
+	h.running(v) // settles a guest that has ended
 	record, err := h.store.VM(ctx, v.id)
+	if errors.Is(err, store.ErrNotFound) {
+		return VM{}, noVM(v.id)
+	}
 	if err != nil {
 		return VM{}, h.explain(err, v.id)
 	}
 	history, err := h.store.History(ctx, v.id)
+	if errors.Is(err, store.ErrNotFound) {
+		return VM{}, noVM(v.id)
+	}
 	if err != nil {
 		return VM{}, h.explain(err, v.id)
 	}
@@ -169,7 +215,7 @@ func (h *Host) view(ctx context.Context, v *vm) (VM, error) {
 	}
 	if v.guest != nil {
 		out.PID = v.guest.machine.Process().PID
-		out.Ports = v.guest.machine.Ports()
+		out.Ports = append([]vmm.Port{}, v.guest.machine.Ports()...)
 	}
 	return out, nil
 }

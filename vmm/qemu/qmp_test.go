@@ -55,6 +55,7 @@ func (p *peer) hear() (name string, id uint64) {
 		Execute string
 		ID      uint64
 	}
+	p.conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 	if !p.lines.Scan() || json.Unmarshal(p.lines.Bytes(), &c) != nil {
 		p.t.Errorf("no command: %v", p.lines.Err())
 	}

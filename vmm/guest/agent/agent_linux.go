@@ -2,10 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -149,10 +149,23 @@ func (a *agent) askInit(how int) {
 
 // waitAlone waits until process 1 is the only one that isn't the kernel's.
 func (a *agent) waitAlone(limit time.Duration) {
-	for deadline := time.Now().Add(limit); time.Now().Before(deadline); {
-		if err := unix.Kill(-1, 0); errors.Is(err, unix.ESRCH) {
-			return
-		}
+	for deadline := time.Now().Add(limit); othersLive() && time.Now().Before(deadline); {
 		time.Sleep(10 * time.Millisecond)
 	}
+}
+
+// othersLive looks for another process that has a program: the kernel's own threads and the dead have none.
+func othersLive() bool {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return false
+	}
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil && pid > 1 {
+			if _, err := os.Readlink("/proc/" + e.Name() + "/exe"); err == nil {
+				return true
+			}
+		}
+	}
+	return false
 }
