@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"flash/cas"
 	"flash/cas/castest"
 	"flash/store"
 	"flash/vmm"
@@ -73,9 +74,14 @@ var quick = Deadlines{Boot: 5 * time.Second, Answer: 5 * time.Second, Control: 5
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, dir: t.TempDir(), chunks: castest.NewMemory(), faults: &faults{}}
+	chunks := castest.NewMemory()
+	return newWorldOver(t, &world{t: t, dir: t.TempDir(), chunks: chunks, faults: &faults{}}, chunks)
+}
+
+func newWorldOver(t *testing.T, w *world, chunks cas.Store) *world {
+	t.Helper()
 	var err error
-	if w.meta, err = store.Open(t.Context(), store.Config{Dir: filepath.Join(w.dir, "meta"), Chunks: w.chunks}); err != nil {
+	if w.meta, err = store.Open(t.Context(), store.Config{Dir: filepath.Join(w.dir, "meta"), Chunks: chunks}); err != nil {
 		t.Fatal(err)
 	}
 	txn, err := w.meta.Begin(t.Context(), store.SnapshotID{})
