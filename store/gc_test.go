@@ -262,3 +262,75 @@ func TestPowerCutDuringGCLosesNothing(t *testing.T) {
 		step = 1 + n/8
 	}
 }
+
+// meddled is a chunk store on which something happens between the marking and the sweep.
+type meddled struct {
+	*local.Store
+	meddle func()
+}
+
+type meddledSweep struct {
+	cas.Sweep
+	meddle func()
+}
+
+func (m *meddled) BeginSweep(ctx context.Context) (cas.Sweep, error) {
+	sweep, err := m.Store.BeginSweep(ctx)
+	return meddledSweep{sweep, m.meddle}, err
+}
+
+func (m meddledSweep) Run(ctx context.Context, live func(cas.Hash) bool, b cas.SweepBudget) (cas.SweepStats, error) {
+	m.meddle()
+	return m.Sweep.Run(ctx, live, b)
+}
+
+// A checkpoint that begins and ends after the marking refers to chunks that were garbage by then.
+func TestCheckpointBetweenMarkAndSweepLosesNothing(t *testing.T) {
+	ctx := context.Background()
+	dir := t.TempDir()
+	packs, err := local.Open(ctx, local.Config{Dir: filepath.Join(dir, "chunks"), TargetPackBytes: 300_000, ReserveBytes: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer packs.Close()
+	m := &meddled{Store: packs}
+	s := reopen(t, filepath.Join(dir, "meta"), m)
+	newVM(t, s, "vm")
+	checkpoint(t, s, "vm", memBytes, filler(1, 100))
+	checkpoint(t, s, "vm", memBytes, filler(2, 100))
+	if err := s.RemoveCheckpoints(ctx, "vm", []int{1}, "test"); err != nil {
+		t.Fatal(err)
+	}
+	var again *Checkpoint
+	m.meddle = func() { again = checkpoint(t, s, "vm", memBytes, filler(1, 100)) }
+	if r := gc(t, s, GCOptions{Apply: true}); r.Sweep.Packs == 0 {
+		t.Fatalf("%+v", r)
+	}
+	forget(s)
+	mustHold(t, image(t, s, again.Snapshot, "mem"), filler(1, 100))
+	if again.NewBytes > 20_000 {
+		t.Errorf("the garbage was stored again: %d bytes", again.NewBytes)
+	}
+}
+
+// Between reading a bundle and making a VM from it the bundle may be removed, and its chunks with it.
+func TestVMIsNotMadeFromABundleThatIsGone(t *testing.T) {
+	ctx := context.Background()
+	s, _ := packed(t, t.TempDir(), nil)
+	bundle := putBundle(t, s, "b", page(1))
+	if err := s.CreateVM(ctx, VM{ID: "first", Bundle: bundle}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.DeleteBundle(ctx, "b"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.CreateVM(ctx, VM{ID: "second", Bundle: bundle}, nil); err != nil {
+		t.Errorf("another VM boots from it: %v", err)
+	}
+	if err := errors.Join(s.DeleteVM(ctx, "first"), s.DeleteVM(ctx, "second")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.CreateVM(ctx, VM{ID: "third", Bundle: bundle}, nil); !errors.Is(err, ErrNotFound) {
+		t.Errorf("nothing names it: %v", err)
+	}
+}
