@@ -48,6 +48,9 @@ type parts struct {
 	store  *store.Store
 	chunks *local.Store
 	run    string
+
+	stopUpkeep context.CancelFunc
+	upkeep     chan struct{} // closed when it has ended
 }
 
 // openParts is open with any engine. What it has built is closed again when it fails.
@@ -78,6 +81,13 @@ func openParts(ctx context.Context, home string, log *slog.Logger, engine newEng
 	if p.host, err = host.New(ctx, host.Config{Store: p.store, Engine: p.engine, Home: home, RunDir: p.run, Version: Version, Log: log}); err != nil {
 		return nil, err
 	}
+	p.upkeep = make(chan struct{})
+	upkeep, stop := context.WithCancel(context.WithoutCancel(ctx))
+	p.stopUpkeep = stop
+	go func() {
+		defer close(p.upkeep)
+		p.host.Upkeep(upkeep)
+	}()
 	return p, nil
 }
 
@@ -91,6 +101,10 @@ func (p *parts) StopVMs() error {
 // Close checkpoints and stops the VMs, then ends everything under them.
 func (p *parts) Close() error {
 	var errs []error
+	if p.stopUpkeep != nil {
+		p.stopUpkeep()
+		<-p.upkeep
+	}
 	if p.host != nil {
 		errs = append(errs, p.StopVMs())
 	}

@@ -30,6 +30,7 @@ const (
 	CodeGuest              Code = "guest_unresponsive"
 	CodeGuestCrashed       Code = "guest_crashed"
 	CodeCorrupt            Code = "store_corrupt"
+	CodeNothingChecked     Code = "nothing_checked"
 	CodeNoSpace            Code = "no_space"
 	CodeStoreLocked        Code = "store_locked"
 	CodeUnsupported        Code = "unsupported"

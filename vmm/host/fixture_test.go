@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"flash/cas"
 	"flash/cas/castest"
 	"flash/store"
 	"flash/vmm"
@@ -32,7 +33,8 @@ type world struct {
 	engine *fake.Engine
 	facts  vmm.Facts // of the engine that reopen makes
 	faults *faults
-	now    string // what the VM of a loop was last told
+	now    string    // what the VM of a loop was last told
+	over   cas.Store // what the store stands on: chunks, or packs
 }
 
 // faults fails the nth step from when it was armed, and asks hook before each.
@@ -99,8 +101,15 @@ var quick = Deadlines{Boot: time.Second, Answer: time.Second, Control: time.Seco
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	chunks := castest.NewMemory()
+	return newWorldOver(t, &world{t: t, dir: t.TempDir(), chunks: chunks, faults: &faults{}}, chunks)
+}
+
+// newWorldOver is a world over any store of chunks.
+func newWorldOver(t *testing.T, w *world, chunks cas.Store) *world {
+	t.Helper()
 	t.Parallel() // most of a test is waiting for the disk
-	w := &world{t: t, dir: t.TempDir(), chunks: castest.NewMemory(), faults: &faults{}}
+	w.over = chunks
 	w.openStore()
 	txn, err := w.meta.Begin(t.Context(), store.SnapshotID{})
 	if err != nil {
@@ -126,7 +135,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) openStore() {
 	w.t.Helper()
 	var err error
-	w.meta, err = store.Open(w.t.Context(), store.Config{Dir: filepath.Join(w.dir, "meta"), Chunks: w.chunks})
+	w.meta, err = store.Open(w.t.Context(), store.Config{Dir: filepath.Join(w.dir, "meta"), Chunks: w.over})
 	w.must(err)
 }
 
