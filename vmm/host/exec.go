@@ -47,7 +47,7 @@ func (h *Host) run(ctx context.Context, v *vm, one *run, r ExecRequest, s guest.
 	out := ExecResult{ExecID: r.Command.ID}
 	g, err := h.beforeRun(ctx, v, r, &out)
 	if err != nil {
-		return out, err
+		return ExecResult{}, err // without an id: it has never run
 	}
 	h.runs.start(one, out)
 	command := r.Command

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"flash/cas"
 	"flash/store"
@@ -74,6 +75,9 @@ func crashRemedy(id string) string {
 	return fmt.Sprintf("flash logs %s shows its console; flash start %s brings it back from its newest checkpoint", id, id)
 }
 
+// deathPatience is how long a machine whose channel has closed may take to end before it is believed to live.
+const deathPatience = 2 * time.Second
+
 // explainGuest explains a failure of a running guest: what ended, or doesn't answer, is said first.
 func (h *Host) explainGuest(g *guestVM, err error) error {
 	var known *Error
@@ -82,6 +86,13 @@ func (h *Host) explainGuest(g *guestVM, err error) error {
 	}
 	if g.closing.Load() {
 		return &Error{Code: CodeExecInterrupted, Err: err, Message: fmt.Sprintf("%s was rewound, stopped or removed meanwhile: %s", g.id, oneLine(err.Error())), Remedy: "try again when it runs"}
+	}
+	// A machine that dies closes its channel first; giving back its memory may take it a while.
+	if errors.Is(err, guest.ErrClosed) && g.machine != nil {
+		select {
+		case <-g.machine.Done():
+		case <-time.After(deathPatience):
+		}
 	}
 	if g.ended() {
 		s := g.endStatus()
