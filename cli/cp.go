@@ -100,10 +100,10 @@ func targetInside(ctx context.Context, api host.API, vm, to, base string) (dir, 
 	for range maxLinks {
 		h, err := firstHeader(ctx, api, vm, to)
 		switch {
-		case httpapi.CodeOf(err) == host.CodeVMNotFound, httpapi.CodeOf(err) == host.CodeVMNotRunning, ctx.Err() != nil:
-			return "", "", err
-		case err != nil: // there is no such path: the name for what is copied
+		case httpapi.CodeOf(err) == host.CodePathNotFound: // a name for what is copied
 			return path.Dir(to), path.Base(to), nil
+		case err != nil:
+			return "", "", err
 		case h.Typeflag == tar.TypeDir:
 			return to, base, nil
 		case h.Typeflag != tar.TypeSymlink:

@@ -20,7 +20,7 @@ func play(t *testing.T, h *fakeHost) (*stage, error) {
 }
 
 func TestDemoHoldsOnAHostThatDoes(t *testing.T) {
-	h := newFakeHost("")
+	h := newFakeHost()
 	s, err := play(t, h)
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +47,7 @@ func TestDemoFailsOnAHostThatBreaksItsPromises(t *testing.T) {
 		"a rewind cuts the trunk": {func(h *fakeHost) { h.rewindRemoves = true }, "rewind to checkpoint"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			h := newFakeHost("")
+			h := newFakeHost()
 			tc.breaks(h)
 			_, err := play(t, h)
 			if err == nil || !strings.Contains(err.Error(), tc.step) {
@@ -58,7 +58,7 @@ func TestDemoFailsOnAHostThatBreaksItsPromises(t *testing.T) {
 }
 
 func TestDemoCleansUpWhenItIsInterrupted(t *testing.T) {
-	h := newFakeHost("")
+	h := newFakeHost()
 	ctx, cancel := context.WithCancel(t.Context())
 	s := &stage{api: &interrupted{h, cancel}, out: io.Discard, id: "demo-21-test"}
 	err := playTwoFixes(ctx, s.api, s)

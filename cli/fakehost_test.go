@@ -6,28 +6,26 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"sync"
 	"time"
 
 	"flash/store"
-	"flash/vmm"
 	"flash/vmm/guest"
 	"flash/vmm/host"
 )
 
-// fakeHost is a host.API in memory: enough of one to tell whether the doors say what they should. A guest is a map of
-// files; its commands are in fakeguest_test.go.
+// fakeHost is what demos need of a host.API, in memory, with faults that a real host must not have: a demo must fail on
+// them. Its guests understand the scripts of demo 21 only. Every other method is nil.
 type fakeHost struct {
-	mu      sync.Mutex // guards the rest; not held while a command runs
+	host.API
+	mu      sync.Mutex // guards the rest
 	vms     map[string]*fakeVM
 	bundles []host.Bundle
-	home    string
-	// Faults, for the demo's own checks.
+	random  int
+
 	rewindForgetsFiles, rewindForgetsMemory, rewindRemoves  bool
 	forksShareRandomness, forkIsTheParent, neverCheckpoints bool
-	random                                                  int
 }
 
 type fakeVM struct {
@@ -35,12 +33,22 @@ type fakeVM struct {
 	world   world
 	history []host.Checkpoint
 	saved   map[int]world
-	ledger  []store.LedgerEntry
 	head    int // -1: none
 	next    int
 }
 
-func newFakeHost(home string) *fakeHost { return &fakeHost{vms: map[string]*fakeVM{}, home: home} }
+// world is a fake guest: files by path, and what its processes remember.
+type world struct {
+	files   map[string]string
+	session string // what the demo's session knows; "": it doesn't run
+}
+
+func (w world) clone() world {
+	w.files = maps.Clone(w.files)
+	return w
+}
+
+func newFakeHost() *fakeHost { return &fakeHost{vms: map[string]*fakeVM{}} }
 
 func (h *fakeHost) Close() error { return nil }
 
@@ -51,62 +59,26 @@ func (h *fakeHost) vm(id string) (*fakeVM, error) {
 	return nil, host.Errorf(host.CodeVMNotFound, "flash ps lists them", "there is no VM %s", id)
 }
 
-func (v *fakeVM) view() host.VM {
-	vm := v.VM
-	vm.Checkpoints = len(v.history)
-	if v.head >= 0 {
-		vm.Head = new(int)
-		*vm.Head = v.head
-	}
-	return vm
-}
-
-func (v *fakeVM) note(kind string, data any) {
-	p, _ := json.Marshal(data)
-	v.ledger = append(v.ledger, store.LedgerEntry{Seq: uint64(len(v.ledger) + 1), Time: time.Now(), Kind: kind, Data: p})
-}
-
-func (v *fakeVM) checkpoint(label string, pin bool) *host.Checkpoint {
-	cp := host.Checkpoint{Number: v.next, Label: label, Created: time.Now(), Pinned: pin, Head: true, NewBytes: 2048}
+func (v *fakeVM) checkpoint(label string) *host.Checkpoint {
+	cp := host.Checkpoint{Number: v.next, Label: label, Created: time.Now(), NewBytes: 2048}
 	if v.head >= 0 {
 		parent := v.head
 		cp.Parent = &parent
-	}
-	for i := range v.history {
-		v.history[i].Head = false
 	}
 	v.history = append(v.history, cp)
 	v.saved[cp.Number] = v.world.clone()
 	v.head = cp.Number
 	v.next++
-	v.note("checkpoint", cp)
-	cp.Timing = &host.Timing{PauseMicros: 4200, Pages: 3}
 	return &cp
-}
-
-func (v *fakeVM) find(n int) (*host.Checkpoint, error) {
-	for i := range v.history {
-		if v.history[i].Number == n {
-			return &v.history[i], nil
-		}
-	}
-	return nil, host.Errorf(host.CodeCheckpointNotFound, "flash history "+v.ID+" lists them", "%s has no checkpoint %d", v.ID, n)
 }
 
 func (h *fakeHost) Create(_ context.Context, r host.CreateRequest) (host.VM, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if _, ok := h.vms[r.ID]; ok {
-		return host.VM{}, host.Errorf(host.CodeVMExists, "choose another --id, or flash rm "+r.ID, "there is a VM %s already", r.ID)
-	}
-	if !slices.ContainsFunc(h.bundles, func(b host.Bundle) bool { return b.Name == r.Bundle }) {
-		return host.VM{}, host.Errorf(host.CodeBundleNotFound, "flash bundle ls lists them", "there is no bundle %s", r.Bundle)
-	}
-	v := &fakeVM{VM: host.VM{ID: r.ID, State: "running", Bundle: r.Bundle, VCPUs: max(1, r.VCPUs), MemMiB: r.MemMiB, Created: time.Now(),
-		EachCommand: r.Checkpoints, Ports: r.Ports}, world: newWorld(), saved: map[int]world{}, head: -1, next: 1}
-	v.note("created", r)
+	v := &fakeVM{VM: host.VM{ID: r.ID, State: "running", Bundle: r.Bundle, EachCommand: r.Checkpoints},
+		world: world{files: map[string]string{}}, saved: map[int]world{}, head: -1, next: 1}
 	h.vms[r.ID] = v
-	return v.view(), nil
+	return v.VM, nil
 }
 
 func (h *fakeHost) Fork(_ context.Context, r host.ForkRequest) ([]host.VM, error) {
@@ -116,31 +88,16 @@ func (h *fakeHost) Fork(_ context.Context, r host.ForkRequest) ([]host.VM, error
 	if err != nil {
 		return nil, err
 	}
-	n := parent.head
-	if r.Checkpoint != nil {
-		n = *r.Checkpoint
-	} else {
-		n = parent.checkpoint("fork", false).Number
-	}
-	if _, err := parent.find(n); err != nil {
-		return nil, err
-	}
+	n := *r.Checkpoint
 	var made []host.VM
-	for i := range max(1, r.Count) {
-		id := fmt.Sprintf("%s-fork-%d", r.From, i+1)
-		if i < len(r.IDs) {
-			id = r.IDs[i]
-		}
-		from := &store.ForkPoint{VM: r.From, Number: n}
+	for _, id := range r.IDs {
 		v := &fakeVM{VM: parent.VM, world: parent.saved[n].clone(), saved: map[int]world{0: parent.saved[n]}, head: 0, next: 1}
-		v.ID, v.From, v.Ports, v.Notice = id, from, nil, "open connections are dead"
-		v.history = []host.Checkpoint{{Number: 0, Label: "fork point", Created: time.Now(), Head: true, From: from}}
+		v.ID, v.From = id, &store.ForkPoint{VM: r.From, Number: n}
 		if h.forkIsTheParent {
 			v.world.files = parent.world.files
 		}
-		v.note("fork_point", from)
 		h.vms[id] = v
-		made = append(made, v.view())
+		made = append(made, v.VM)
 	}
 	return made, nil
 }
@@ -150,19 +107,9 @@ func (h *fakeHost) List(context.Context) ([]host.VM, error) {
 	defer h.mu.Unlock()
 	var all []host.VM
 	for _, id := range slices.Sorted(maps.Keys(h.vms)) {
-		all = append(all, h.vms[id].view())
+		all = append(all, h.vms[id].VM)
 	}
 	return all, nil
-}
-
-func (h *fakeHost) Get(_ context.Context, id string) (host.VM, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	v, err := h.vm(id)
-	if err != nil {
-		return host.VM{}, err
-	}
-	return v.view(), nil
 }
 
 func (h *fakeHost) Rewind(_ context.Context, r host.RewindRequest) (host.RewindResult, error) {
@@ -172,10 +119,7 @@ func (h *fakeHost) Rewind(_ context.Context, r host.RewindRequest) (host.RewindR
 	if err != nil {
 		return host.RewindResult{}, err
 	}
-	if _, err := v.find(r.Checkpoint); err != nil {
-		return host.RewindResult{}, err
-	}
-	saved := v.checkpoint(fmt.Sprintf("before rewind to %d", r.Checkpoint), false)
+	saved := v.checkpoint(fmt.Sprintf("before rewind to %d", r.Checkpoint))
 	old := v.world
 	v.world, v.head = v.saved[r.Checkpoint].clone(), r.Checkpoint
 	if h.rewindForgetsFiles {
@@ -187,42 +131,14 @@ func (h *fakeHost) Rewind(_ context.Context, r host.RewindRequest) (host.RewindR
 	if h.rewindRemoves {
 		v.history = slices.DeleteFunc(v.history, func(cp host.Checkpoint) bool { return cp.Number > r.Checkpoint })
 	}
-	for i := range v.history {
-		v.history[i].Head = v.history[i].Number == r.Checkpoint
-	}
-	v.note("rewind", r)
-	v.Notice = "open connections are dead"
-	return host.RewindResult{VM: v.view(), Saved: saved}, nil
-}
-
-func (h *fakeHost) setState(id, state string) (host.VM, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	v, err := h.vm(id)
-	if err != nil {
-		return host.VM{}, err
-	}
-	v.State = state
-	return v.view(), nil
-}
-
-func (h *fakeHost) Start(_ context.Context, id string) (host.VM, error) {
-	return h.setState(id, "running")
-}
-
-func (h *fakeHost) Stop(_ context.Context, r host.StopRequest) (host.VM, error) {
-	return h.setState(r.ID, "stopped")
+	return host.RewindResult{VM: v.VM, Saved: saved}, nil
 }
 
 func (h *fakeHost) Remove(_ context.Context, r host.RemoveRequest) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	v, err := h.vm(r.ID)
-	if err != nil {
+	if _, err := h.vm(r.ID); err != nil {
 		return err
-	}
-	if v.State == "running" && !r.Force {
-		return host.Errorf(host.CodeVMRunning, "flash stop "+r.ID+" first, or --force", "%s is running", r.ID)
 	}
 	delete(h.vms, r.ID)
 	return nil
@@ -238,144 +154,75 @@ func (h *fakeHost) History(_ context.Context, id string) ([]host.Checkpoint, err
 	return slices.Clone(v.history), nil
 }
 
-func (h *fakeHost) Checkpoint(_ context.Context, r host.CheckpointRequest) (host.Checkpoint, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	v, err := h.vm(r.ID)
-	if err != nil {
-		return host.Checkpoint{}, err
-	}
-	return *v.checkpoint(r.Label, r.Pin), nil
-}
-
-func (h *fakeHost) Pin(_ context.Context, id string, n int, pinned bool) (host.Checkpoint, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	v, err := h.vm(id)
-	if err != nil {
-		return host.Checkpoint{}, err
-	}
-	cp, err := v.find(n)
-	if err != nil {
-		return host.Checkpoint{}, err
-	}
-	cp.Pinned = pinned
-	return *cp, nil
-}
-
-func (h *fakeHost) Diff(_ context.Context, r host.DiffRequest) (host.Diff, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	v, err := h.vm(r.ID)
-	if err != nil {
-		return host.Diff{}, err
-	}
-	to := v.next - 1
-	if r.To != nil {
-		to = *r.To
-	}
-	for _, n := range []int{r.From, to} {
-		if _, err := v.find(n); err != nil {
-			return host.Diff{}, err
-		}
-	}
-	d := host.Diff{From: r.From, To: to, MemoryPages: 3, DiskBlocks: 1}
-	a, b := v.saved[r.From].files, v.saved[to].files
-	for _, name := range slices.Sorted(maps.Keys(b)) {
-		if old, ok := a[name]; !ok {
-			d.Files = append(d.Files, host.FileChange{Path: name, Change: "added", Bytes: int64(len(b[name]))})
-		} else if old != b[name] {
-			d.Files = append(d.Files, host.FileChange{Path: name, Change: "modified", Bytes: int64(len(b[name]))})
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(a)) {
-		if _, ok := b[name]; !ok {
-			d.Files = append(d.Files, host.FileChange{Path: name, Change: "removed", Bytes: int64(len(a[name]))})
-		}
-	}
-	return d, nil
-}
-
-func (h *fakeHost) Ledger(_ context.Context, id string) ([]store.LedgerEntry, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	v, err := h.vm(id)
-	if err != nil {
-		return nil, err
-	}
-	return slices.Clone(v.ledger), nil
-}
-
-func (h *fakeHost) Logs(ctx context.Context, id string, follow bool, w io.Writer) error {
-	if _, err := h.Get(ctx, id); err != nil {
-		return err
-	}
-	if _, err := io.WriteString(w, "Linux version 6.1\nflash agent is up\n"); err != nil || !follow {
-		return err
-	}
-	<-ctx.Done()
-	return ctx.Err()
-}
-
 func (h *fakeHost) Bundles(context.Context) ([]host.Bundle, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.bundles), nil
 }
 
-func (h *fakeHost) addBundle(name, source string, diskMiB int, progress func(host.Progress)) (host.Bundle, error) {
+func (h *fakeHost) BuildBundle(_ context.Context, r host.BuildRequest, _ func(host.Progress)) (host.Bundle, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	progress(host.Progress{Step: "root disk", Done: 1, Total: 2, Unit: "files"})
-	progress(host.Progress{Step: "store", Done: 4096, Total: 4096, Unit: "bytes"})
-	b := host.Bundle{Name: name, Created: time.Now(), DiskMiB: max(64, diskMiB), NewBytes: 3 << 20, Source: source}
+	b := host.Bundle{Name: r.Kind, Created: time.Now(), NewBytes: 3 << 20}
 	h.bundles = append(h.bundles, b)
 	return b, nil
 }
 
-func (h *fakeHost) BuildBundle(_ context.Context, r host.BuildRequest, progress func(host.Progress)) (host.Bundle, error) {
-	if r.Kind != "busybox" && r.Kind != "debian" {
-		return host.Bundle{}, host.Errorf(host.CodeInvalid, "the kinds are busybox, debian", "there is no kind %q", r.Kind)
-	}
-	if r.Name == "" {
-		r.Name = r.Kind
-	}
-	if progress == nil {
-		progress = func(host.Progress) {}
-	}
-	return h.addBundle(r.Name, "build "+r.Kind, r.DiskMiB, progress)
-}
-
-func (h *fakeHost) ImportBundle(_ context.Context, r host.ImportRequest, progress func(host.Progress)) (host.Bundle, error) {
-	if _, err := os.Stat(r.Path); err != nil {
-		return host.Bundle{}, host.Errorf(host.CodeInvalid, "give a path the daemon can read", "import: %w", err)
-	}
-	if progress == nil {
-		progress = func(host.Progress) {}
-	}
-	return h.addBundle(r.Name, "import "+r.Path, r.DiskMiB, progress)
-}
-
-func (h *fakeHost) RemoveBundle(_ context.Context, name string) error {
+func (h *fakeHost) Exec(_ context.Context, r host.ExecRequest, s guest.Streams) (host.ExecResult, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n := len(h.bundles)
-	h.bundles = slices.DeleteFunc(h.bundles, func(b host.Bundle) bool { return b.Name == name })
-	if len(h.bundles) == n {
-		return host.Errorf(host.CodeBundleNotFound, "flash bundle ls lists them", "there is no bundle %s", name)
+	v, err := h.vm(r.ID)
+	if err != nil {
+		return host.ExecResult{}, err
 	}
-	return nil
+	res := host.ExecResult{}
+	if v.EachCommand && !h.neverCheckpoints {
+		label, _ := json.Marshal(r.Command.Argv)
+		res.Checkpoint = v.checkpoint(string(label))
+	}
+	var out string
+	out, res.Code = h.demoScript(&v.world, r.Command.Argv[2])
+	fmt.Fprintln(s.Stdout, out)
+	return res, nil
 }
 
-func (h *fakeHost) Info(context.Context) (host.Info, error) {
-	return host.Info{Version: "fake", PID: os.Getpid(), Home: h.home, Capabilities: vmm.Capabilities{
-		Facts: vmm.Facts{Engine: "fake", Version: "1", MachineType: "paper", CPU: "one", Accel: "tcg"}, Tracker: "hash-compare",
-		Reasons: map[string]string{"kvm": "the CPU has no virtualisation", "lazy": "no userfaultfd"}}}, nil
+// demoScript does what demo 21's scripts do in a real guest.
+func (h *fakeHost) demoScript(w *world, script string) (string, int) {
+	const program = "/work/project/price.sh"
+	fix, has := w.files[program]
+	switch script {
+	case scriptProject:
+		w.files[program] = "buggy"
+	case scriptSession, scriptAsk:
+		if script == scriptSession {
+			h.random++
+			w.session = fmt.Sprint("known-", h.random)
+		}
+		return w.session, map[bool]int{true: 0, false: 143}[w.session != ""]
+	case scriptTests:
+		switch {
+		case !has:
+			return "sh: can't open 'run-tests.sh'", 2
+		case fix == "rounds":
+			return "ok", 0
+		}
+		return "FAIL " + fix, 1
+	case scriptMistake:
+		delete(w.files, program)
+		w.session = ""
+	case scriptSum:
+		return "sum of " + fix, 0
+	case fixTruncates:
+		w.files[program] = "truncates"
+	case fixRounds:
+		w.files[program] = "rounds"
+	case scriptRandom:
+		if !h.forksShareRandomness {
+			h.random++
+		}
+		return fmt.Sprint("uuid-", h.random), 0
+	}
+	return "", 0
 }
 
-func (h *fakeHost) Execs(ctx context.Context, id string) ([]guest.ExecInfo, error) {
-	if _, err := h.Get(ctx, id); err != nil {
-		return nil, err
-	}
-	return []guest.ExecInfo{{ID: "e1", Argv: []string{"sleep", "100"}, Running: true}, {ID: "e2", Argv: []string{"false"}, Exit: &guest.ExitStatus{Code: 1}}}, nil
-}
+var _ io.Closer = (*fakeHost)(nil)

@@ -43,7 +43,7 @@ func vmLine(vm host.VM) string {
 	if len(vm.Ports) > 0 {
 		s += ", ports " + ports(vm)
 	}
-	if vm.Reason != "" {
+	if vm.Reason != "" && vm.Reason != vm.State {
 		s += ": " + printable(vm.Reason, 0)
 	}
 	return s + "\n" + notice(vm)

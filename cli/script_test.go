@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,11 +16,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"flash/cli/httpapi"
-	"flash/vmm/host"
 )
 
-// TestMain lets the scripts run this test binary as flash, over the fake host. FLASH_TEST_OPEN=broken is a daemon that
-// can't open its home, FLASH_TEST_OPEN=panic one that dies without an error.
+// TestMain lets the scripts run this test binary as flash, over the fake engine.
 func TestMain(m *testing.M) {
 	testscript.Main(tests{m}, map[string]func(){"flash": func() {
 		a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, open: openFake}
@@ -35,17 +32,6 @@ type tests struct{ *testing.M }
 func (m tests) Run() int {
 	defer endShared()
 	return m.M.Run()
-}
-
-func openFake(_ context.Context, home string, _ *slog.Logger) (host.API, io.Closer, error) {
-	switch os.Getenv("FLASH_TEST_OPEN") {
-	case "broken":
-		return nil, nil, host.Errorf(host.CodeCorrupt, "flash check finds out more", "the store at %s is damaged", filepath.Base(home))
-	case "panic":
-		panic("a bug in opening")
-	}
-	h := newFakeHost(home)
-	return h, h, nil
 }
 
 // TestStories runs testdata/script/*.txtar. Each has a home of its own; its daemon ends with it.

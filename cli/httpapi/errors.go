@@ -30,6 +30,8 @@ var kinds = map[host.Code]kind{
 	host.CodeCheckpointNotFound: {http.StatusNotFound, ExitRefused},
 	host.CodeBundleNotFound:     {http.StatusNotFound, ExitRefused},
 	host.CodeExecNotFound:       {http.StatusNotFound, ExitRefused},
+	host.CodePathNotFound:       {http.StatusNotFound, ExitRefused},
+	host.CodeExecInterrupted:    {http.StatusConflict, ExitRefused},
 	host.CodeVMExists:           {http.StatusConflict, ExitRefused},
 	host.CodeVMNotRunning:       {http.StatusConflict, ExitRefused},
 	host.CodeVMBusy:             {http.StatusConflict, ExitRefused},

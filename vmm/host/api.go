@@ -147,7 +147,8 @@ type ExecRequest struct {
 	Checkpoint *bool             `json:"checkpoint"` // nil: as the VM was run; else take one first or don't
 }
 
-// ExecResult is how it ended and which checkpoint undoes it.
+// ExecResult is how it ended and which checkpoint undoes it. Beside an error, an ExecID says that the command has run, or
+// may have.
 type ExecResult struct {
 	guest.ExitStatus
 	ExecID     string      `json:"exec_id"`

@@ -2,11 +2,8 @@ package host
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-
-	"flash/vmm/guest"
 )
 
 // CopyIn unpacks a tar stream below a folder of the guest.
@@ -16,7 +13,7 @@ func (h *Host) CopyIn(ctx context.Context, id, dir string, tar io.Reader) error 
 		return err
 	}
 	if err := g.client.CopyIn(ctx, dir, tar); err != nil {
-		return h.explainCopy(g, fmt.Errorf("copy into %s:%s: %w", id, dir, err))
+		return h.explainCopy(g, dir, fmt.Errorf("copy into %s:%s: %w", id, dir, err))
 	}
 	return nil
 }
@@ -28,16 +25,15 @@ func (h *Host) CopyOut(ctx context.Context, id, path string, tar io.Writer) erro
 		return err
 	}
 	if err := g.client.CopyOut(ctx, path, tar); err != nil {
-		return h.explainCopy(g, fmt.Errorf("copy from %s:%s: %w", id, path, err))
+		return h.explainCopy(g, path, fmt.Errorf("copy from %s:%s: %w", id, path, err))
 	}
 	return nil
 }
 
 // explainCopy tells what the guest refused from what became of the guest.
-func (h *Host) explainCopy(g *guestVM, err error) error {
-	var agent *guest.AgentError
-	if errors.As(err, &agent) && !g.closing.Load() && !g.ended() {
-		return Errorf(CodeInvalid, "check the path inside the VM, and that there is room", "%w", err)
+func (h *Host) explainCopy(g *guestVM, path string, err error) error {
+	if refusal, ok := refusalOf(err); ok && !g.closing.Load() && !g.ended() {
+		return refusedCopy(g.id, path, refusal)
 	}
 	return h.explainGuest(g, err)
 }

@@ -21,7 +21,9 @@ const (
 	CodeBundleNotFound     Code = "bundle_not_found"
 	CodeBundleExists       Code = "bundle_exists"
 	CodeExecNotFound       Code = "exec_not_found"
-	CodeExecFailed         Code = "exec_failed" // the command could not be started
+	CodeExecFailed         Code = "exec_failed"      // the command could not be started
+	CodeExecInterrupted    Code = "exec_interrupted" // its guest was rewound or stopped under it
+	CodePathNotFound       Code = "path_not_found"   // of the guest, to copy from or into
 	CodeIncompatible       Code = "incompatible_host"
 	CodeEngine             Code = "engine_failed"
 	CodeNoEngine           Code = "engine_missing"

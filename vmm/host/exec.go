@@ -47,7 +47,7 @@ func (h *Host) run(ctx context.Context, v *vm, one *run, r ExecRequest, s guest.
 	out := ExecResult{ExecID: r.Command.ID}
 	g, err := h.beforeRun(ctx, v, r, &out)
 	if err != nil {
-		return ExecResult{}, err // without an id: it has never run
+		return neverRan(out), err
 	}
 	h.runs.start(one, out)
 	command := r.Command
@@ -58,8 +58,11 @@ func (h *Host) run(ctx context.Context, v *vm, one *run, r ExecRequest, s guest.
 			break
 		}
 		if g, err = h.untilThawed(ctx, v); err != nil {
-			return out, err
+			return neverRan(out), err
 		}
+	}
+	if isRefused(err) {
+		return neverRan(out), h.explainExec(ctx, g, r, false, err)
 	}
 	if err != nil {
 		return out, h.explainExec(ctx, g, r, false, h.killUnlessKept(ctx, g, r.Command, err))
@@ -73,6 +76,19 @@ func (h *Host) run(ctx context.Context, v *vm, one *run, r ExecRequest, s guest.
 	return out, nil
 }
 
+// neverRan is the result of a command that wasn't started: it has no id to attach to.
+func neverRan(out ExecResult) ExecResult {
+	out.ExecID = ""
+	return out
+}
+
+// isRefused tells whether the agent didn't start the command, or knows none of that id. That another caller has its
+// output is another matter.
+func isRefused(err error) bool {
+	refusal, ok := refusalOf(err)
+	return ok && refusal.Code != guest.CodeTakenOver && refusal.Code != guest.CodeOutputLost
+}
+
 // beforeRun takes the checkpoint, if one is wanted, and gives the guest to run in.
 func (h *Host) beforeRun(ctx context.Context, v *vm, r ExecRequest, out *ExecResult) (*guestVM, error) {
 	unlock, err := h.lock(ctx, v, "exec")
@@ -80,6 +96,9 @@ func (h *Host) beforeRun(ctx context.Context, v *vm, r ExecRequest, out *ExecRes
 		return nil, err
 	}
 	defer unlock()
+	if _, err := h.need(v, "exec"); err != nil {
+		return nil, err // before the checkpoint, whose word it would be
+	}
 	want := v.hw.EachCommand
 	if r.Checkpoint != nil {
 		want = *r.Checkpoint
@@ -148,6 +167,9 @@ func (h *Host) AttachExec(ctx context.Context, id, exec string, s guest.Streams)
 	}
 	out := ExecResult{ExecID: exec}
 	out.ExitStatus, err = g.client.AttachExec(ctx, exec, s)
+	if isRefused(err) {
+		out = neverRan(out)
+	}
 	if err != nil {
 		return out, h.explainExec(ctx, g, ExecRequest{Command: guest.ExecRequest{ID: exec}}, true, err)
 	}
@@ -190,7 +212,7 @@ func (h *Host) explainExec(ctx context.Context, g *guestVM, r ExecRequest, attac
 	case errors.As(err, &agent) && agent.Code == guest.CodeTakenOver:
 		return Errorf(CodeExecInterrupted, fmt.Sprintf("flash attach %s %s takes it back", g.id, r.Command.ID), "somebody else has attached to %s in %s; it goes on", command, g.id)
 	case errors.As(err, &agent):
-		return Errorf(CodeExecFailed, "check the command, its folder and its user inside the VM", "%s didn't start in %s: %w", command, g.id, err)
+		return refusedExec(g.id, r.Command, agent)
 	case errors.Is(err, guest.ErrClosed) && g.closing.Load():
 		return Errorf(CodeExecInterrupted, fmt.Sprintf("flash history %s shows the state it was left in", g.id), "%s was rewound, stopped or removed while %s ran; it goes on wherever that state is restored", g.id, command)
 	case ctx.Err() != nil && !g.ended() && (attached || r.Command.KeepOnCancel):
@@ -202,7 +224,10 @@ func (h *Host) explainExec(ctx context.Context, g *guestVM, r ExecRequest, attac
 		}
 		return Errorf(code, "run it again", "%s in %s was cancelled and killed", command, g.id)
 	}
-	return h.explainGuest(g, fmt.Errorf("exec in %s: %w", g.id, err))
+	if inner := errors.Unwrap(err); inner != nil && strings.HasPrefix(err.Error(), "exec "+r.Command.ID+": ") {
+		err = inner // a human knows the command, not the id it was given
+	}
+	return h.explainGuest(g, fmt.Errorf("%s in %s: %w", command, g.id, err))
 }
 
 // errNotKilled: the guest didn't even answer that a command is to be killed.

@@ -11,11 +11,9 @@ import (
 	"flash/cas"
 	"flash/store"
 	"flash/vmm"
+	"flash/vmm/bundle"
 	"flash/vmm/guest"
 )
-
-// CodeExecInterrupted: the guest a command ran in was rewound or stopped under it.
-const CodeExecInterrupted Code = "exec_interrupted"
 
 // isCode tells whether err is a failure of that kind.
 func isCode(err error, code Code) bool {
@@ -97,7 +95,7 @@ func (h *Host) explainGuest(g *guestVM, err error) error {
 	if g.ended() {
 		s := g.endStatus()
 		return &Error{Code: CodeGuestCrashed, Err: err,
-			Message: oneLine(fmt.Sprintf("%s has ended: %s%s", g.id, s.Reason, because(g.machine.Exit().Detail))), Remedy: crashRemedy(g.id)}
+			Message: oneLine(fmt.Sprintf("%s has ended: %s", g.id, s.Reason)), Remedy: crashRemedy(g.id)}
 	}
 	var agent *guest.AgentError
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, guest.ErrClosed) || errors.As(err, &agent) {
@@ -116,5 +114,17 @@ func (h *Host) explainBundle(name string, err error) error {
 	if errors.As(err, &known) || errors.Is(err, cas.ErrNoSpace) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, context.Canceled) {
 		return h.explain(fmt.Errorf("bundle %s: %w", name, err), "")
 	}
-	return &Error{Code: CodeInvalid, Message: oneLine(fmt.Sprintf("bundle %s: %v", name, err)), Remedy: "mend what the message names and run it again; nothing was stored under that name", Err: err}
+	out := &Error{Code: CodeInvalid, Message: oneLine(fmt.Sprintf("bundle %s: %v", name, err)), Remedy: "mend what the message names and run it again; nothing was stored under that name", Err: err}
+	switch {
+	case errors.Is(err, bundle.ErrNoSpace):
+		out.Code, out.Remedy = CodeNoSpace, "free space on the disk of "+h.cfg.Home
+	case errors.Is(err, bundle.ErrMissingTool):
+		out.Code, out.Remedy = CodeUnsupported, "install what the message names and run it again"
+	case errors.Is(err, bundle.ErrDownload):
+		out.Code = CodeUnsupported
+		out.Remedy = fmt.Sprintf("let apt reach a mirror, or put the .deb files that the message names into %s", filepath.Join(h.cfg.Home, "cache"))
+	case errors.Is(err, bundle.ErrUnsupported):
+		out.Code, out.Remedy = CodeUnsupported, "flash doctor says what this host lacks"
+	}
+	return out
 }

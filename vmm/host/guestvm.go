@@ -271,6 +271,9 @@ func (g *guestVM) ended() bool {
 func (g *guestVM) endStatus() status {
 	exit := g.machine.Exit()
 	s := status{State: StateCrashed, Reason: exit.Reason}
+	if exit.Detail != "" && exit.Reason != "guest shutdown" {
+		s.Reason = oneLine(exit.Reason + ": " + exit.Detail) // the kernel's last word, or QEMU's
+	}
 	if why := g.lost.Load(); why != nil {
 		s.Reason = *why
 	} else if exit.Reason == "guest shutdown" {

@@ -136,14 +136,15 @@ func (h *Host) need(v *vm, verb string) (*guestVM, error) {
 	if v.removed {
 		return nil, noVM(v.id)
 	}
-	return nil, Errorf(CodeVMNotRunning, fmt.Sprintf("flash start %s brings it back from its newest checkpoint", v.id), "%s %s: it is %s%s", verb, v.id, v.state.State, because(v.state.Reason))
+	return nil, Errorf(CodeVMNotRunning, fmt.Sprintf("flash start %s brings it back from its newest checkpoint", v.id), "%s %s: it is %s%s", verb, v.id, v.state.State, because(v.state))
 }
 
-func because(reason string) string {
-	if reason == "" {
+// because adds the reason of a state where it says more than the state.
+func because(s status) string {
+	if s.Reason == "" || s.Reason == s.State {
 		return ""
 	}
-	return " (" + reason + ")"
+	return ", " + s.Reason
 }
 
 // setState says what became of a VM.
