@@ -167,6 +167,11 @@ func (s *Store) Close() error {
 
 // closeDatabase closes it in order. Where that fails the marker stays: the next Open looks twice.
 func (s *Store) closeDatabase() error {
+	if err := s.checkSpace(); err != nil {
+		// Badger would write what it has in memory into a mapped file, and die of SIGBUS. All of it is in its synced log,
+		// so it is left as a power cut would leave it, to be released with the process.
+		return nil
+	}
 	if err := s.db.Close(); err != nil {
 		return err
 	}

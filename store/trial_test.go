@@ -27,6 +27,13 @@ func playOther() {
 		TryOpen(dir)
 		os.Exit(0)
 	}
+	if dir := os.Getenv(fullDirVariable); dir != "" {
+		if err := closeWhenFull(dir); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if dir := os.Getenv(uncleanDirVariable); dir != "" {
 		s, err := Open(context.Background(), Config{Dir: dir, Chunks: castest.NewMemory()})
 		if err == nil {

@@ -95,10 +95,6 @@ func (h *Host) swap(ctx context.Context, v *vm, old *guestVM, entry store.Checkp
 		return nil, nil, err
 	}
 	cutAt := time.Now()
-	back := func(err error) error {
-		c.rollback()
-		return also(err, c.resume(ctx))
-	}
 	h.rememberWorkingSet(ctx, old)
 
 	type restored struct {
@@ -110,19 +106,27 @@ func (h *Host) swap(ctx context.Context, v *vm, old *guestVM, entry store.Checkp
 		g, err := h.restore(ctx, bring{id: v.id, hw: v.hw, snap: snap, head: entry.Number})
 		coming <- restored{g, err}
 	}()
-	present, _, err := h.save(ctx, v, old, c, store.Move{VM: v.id, ExpectHead: old.head, KeepHead: true, Label: fmt.Sprintf("before rewind to %d", entry.Number)})
+	// The present is the head until the new guest is: a daemon that is killed meanwhile comes back to it.
+	present, _, err := h.save(ctx, v, old, c, store.Move{VM: v.id, ExpectHead: old.head, Label: fmt.Sprintf("before rewind to %d", entry.Number)})
 	savedAt := time.Now()
 	next := <-coming
 	h.log.Debug("guest swapped", "vm", v.id, "cut", cutAt.Sub(began), "save", savedAt.Sub(cutAt), "restore", time.Since(cutAt))
-	if err != nil || next.err != nil {
+	back := func(err error) error {
 		if next.guest != nil {
 			h.abandon(next.guest)
 		}
+		if present != nil {
+			h.rebase(ctx, old, c, present)
+		} else {
+			c.rollback()
+		}
+		return also(err, c.resume(ctx))
+	}
+	if err != nil || next.err != nil {
 		return nil, nil, back(also(err, next.err))
 	}
 	next.guest.ports = old.ports
 	if err := h.store.MoveHead(ctx, v.id, entry.Number, "rewind"); err != nil {
-		h.abandon(next.guest)
 		return nil, nil, back(h.explain(err, v.id))
 	}
 	// From here on it has happened.
