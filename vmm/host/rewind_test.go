@@ -127,6 +127,29 @@ func TestAGuestThatCantBeRepairedIsNotLetLoose(t *testing.T) {
 
 var errRepair = vmm.ErrUnsupported // any that the guest passes on as text
 
+func TestEveryCutEnds(t *testing.T) {
+	w := newWorld(t)
+	for name, verb := range map[string]func(){
+		"checkpoint": func() { w.checkpointNow("a", "") },
+		"failed checkpoint": func() {
+			w.chunks.FailAt(1, errStore)
+			_, err := w.Checkpoint(t.Context(), CheckpointRequest{ID: "a"})
+			w.fails(err, CodeInternal)
+		},
+		"rewind": func() { w.rewindTo("a", 1) },
+		"stop":   func() { w.stop("a") },
+	} {
+		w.run("a")
+		w.checkpointNow("a", "one")
+		machine := w.engine.Machines()[0]
+		verb()
+		if _, err := machine.Tracker().Cut(t.Context()); err != nil { // ErrOpen: what was copied is never freed
+			t.Errorf("after a %s: %v", name, err)
+		}
+		w.must(w.Remove(t.Context(), RemoveRequest{ID: "a", Force: true}))
+	}
+}
+
 func TestPortsStayOverARewind(t *testing.T) {
 	w := newWorld(t)
 	v := w.run("a", func(r *CreateRequest) { r.Ports = []vmm.Port{{Guest: 80}} })

@@ -56,6 +56,9 @@ func TestACrashIsKnownAtOnceAndStartResumes(t *testing.T) {
 			w.write("a", "one")
 			w.checkpointNow("a", "one")
 			w.write("a", "two")
+			v, err := w.find("a")
+			w.must(err)
+			first := w.running(v)
 			end(w)
 			state := StateCrashed
 			if name == "guest shutdown" {
@@ -64,13 +67,14 @@ func TestACrashIsKnownAtOnceAndStartResumes(t *testing.T) {
 			if v := w.is("a", state); v.Reason != name {
 				t.Errorf("%+v", v)
 			}
-			_, err := w.Checkpoint(t.Context(), CheckpointRequest{ID: "a"})
+			_, err = w.Checkpoint(t.Context(), CheckpointRequest{ID: "a"})
 			w.fails(err, CodeVMNotRunning)
 			_, _, err = w.try("a", "true")
 			w.fails(err, CodeVMNotRunning)
 			w.start("a")
 			w.holds("a", "one")
 			w.watchersEnd()
+			w.noteEnd(v, first)
 			w.is("a", StateRunning) // what the end of the first guest said late changes nothing
 			w.sound("a")
 		})
@@ -182,7 +186,9 @@ func TestCloseEndsWhatItCantSave(t *testing.T) {
 		t.Fatalf("%v, %d machines", err, len(w.engine.Machines()))
 	}
 	w.open(Deadlines{})
-	w.is("a", StateStopped)
+	if v := w.is("a", StateStopped); !strings.Contains(v.Reason, "couldn't be saved") {
+		t.Errorf("%+v", v)
+	}
 	w.start("a")
 	w.holds("a", "one")
 }
