@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"iter"
@@ -377,6 +378,46 @@ func TestADaemonThatIsToldToEndSavesWhatRuns(t *testing.T) {
 	}
 	c.must("start", vmID)
 	c.must("exec", "--timeout", "30s", vmID, "--", "sh", "-c", "touch /go; while [ ! -s /done ]; do sleep 0.1; done")
+	c.noLeftovers()
+}
+
+// A build that is killed leaves neither its children nor its gigabytes, and is simply run again.
+func TestAKilledBundleBuildLeavesNothing(t *testing.T) {
+	c := newCrashHome(t)
+	c.must("ps")
+	for _, delay := range []time.Duration{100 * time.Millisecond, 400 * time.Millisecond, 900 * time.Millisecond} {
+		build := c.start("bundle", "build", "busybox")
+		time.Sleep(delay) // somewhere in it: no instant is special
+		c.killAll(slices.Values(c.processes()))
+		if r := build.wait(); r.code != 1 {
+			t.Logf("killed after %s, too late: %s", delay, r)
+		}
+		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			left := c.builders()
+			if len(left) == 0 {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("children of the build go on: %q", left)
+			}
+		}
+		c.noLeftovers()
+	}
+	c.must("bundle", "build", "busybox")
+	c.noLeftovers()
+}
+
+// What was being made when its maker was killed is gone with the next daemon.
+func TestHalfMadeFilesAreSwept(t *testing.T) {
+	c := newCrashHome(t)
+	c.must("ps")
+	c.killAll(slices.Values(c.processes()))
+	for _, name := range []string{"boot/new-123", "scratch/overlay-123.scratch", "scratch/bundle-123/root/bin/sh", ".s123/s"} {
+		path := filepath.Join(c.home, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	c.noLeftovers()
 }
 

@@ -60,10 +60,13 @@ func New(ctx context.Context, c Config) (*Host, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	for _, dir := range []string{c.Home, filepath.Join(c.Home, "boot"), filepath.Join(c.Home, "scratch"), filepath.Join(c.Home, "vms"), c.RunDir} {
+	for _, dir := range []string{c.Home, filepath.Join(c.Home, "boot"), filepath.Join(c.Home, scratchName), filepath.Join(c.Home, "vms"), c.RunDir} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, Errorf(CodeInvalid, "choose another --home, or make the folder writable", "home folder: %w", err)
 		}
+	}
+	if err := sweep(c.Home); err != nil {
+		return nil, explain(err, c.Home, "", unknown)
 	}
 	h := &Host{
 		cfg: c, store: c.Store, engine: c.Engine, now: c.Now, log: c.Log, deadlines: c.Deadlines.orDefaults(), answers: newAnswers(c.Now),
