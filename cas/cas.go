@@ -62,6 +62,18 @@ const (
 	KindSnapshot Kind = 3 // a snapshot record (store/manifest)
 )
 
+func (k Kind) String() string {
+	switch k {
+	case KindData:
+		return "data"
+	case KindNode:
+		return "node"
+	case KindSnapshot:
+		return "snapshot"
+	}
+	return fmt.Sprintf("kind %d", uint8(k))
+}
+
 // Chunk is one chunk on its way into a store.
 //
 // Named is the number of leading bytes of Data that Hash covers; zero means all of them. The rest, the annotation,

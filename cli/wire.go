@@ -49,6 +49,9 @@ type parts struct {
 	store  *store.Store
 	chunks *local.Store
 	run    string
+
+	stopUpkeep context.CancelFunc
+	upkeep     chan struct{} // closed when it has ended
 }
 
 // openParts is open with any engine. What it has built is closed again when it fails.
@@ -74,12 +77,21 @@ func openParts(ctx context.Context, home string, log *slog.Logger, engine newEng
 	if p.store, err = store.Open(ctx, store.Config{Dir: filepath.Join(home, "meta"), Chunks: p.chunks, Log: log, Trial: tryStore}); err != nil {
 		return nil, host.Explain(err, home)
 	}
-	if p.engine, err = engine(p.run, log); err != nil {
+	if p.engine, err = engine(p.run, log); errors.Is(err, vmm.ErrUnsupported) {
+		return nil, host.Errorf(host.CodeNoEngine, "install it: apt-get install qemu-system-x86, or your system's package", "no VM can be run: %w", err)
+	} else if err != nil {
 		return nil, host.Explain(err, home)
 	}
 	if p.host, err = host.New(ctx, host.Config{Store: p.store, Engine: p.engine, Home: home, RunDir: p.run, Version: Version, Log: log}); err != nil {
 		return nil, err
 	}
+	p.upkeep = make(chan struct{})
+	upkeep, stop := context.WithCancel(context.WithoutCancel(ctx))
+	p.stopUpkeep = stop
+	go func() {
+		defer close(p.upkeep)
+		p.host.Upkeep(upkeep)
+	}()
 	return p, nil
 }
 
@@ -93,6 +105,10 @@ func (p *parts) StopVMs() error {
 // Close checkpoints and stops the VMs, then ends everything under them.
 func (p *parts) Close() error {
 	var errs []error
+	if p.stopUpkeep != nil {
+		p.stopUpkeep()
+		<-p.upkeep
+	}
 	if p.host != nil {
 		errs = append(errs, p.StopVMs())
 	}

@@ -62,6 +62,7 @@ type Store struct {
 	dir     string
 	chunks  cas.Store
 	now     func() time.Time
+	log     *slog.Logger
 	workers int
 	lock    *dirLock
 	nodes   *nodeReader
@@ -72,10 +73,13 @@ type Store struct {
 	closed bool // guarded by life
 
 	write        sync.Mutex // one read-modify-write of db at a time
+	witness      *witness
 	beforeCommit func() error
 	freeBytes    func(dir string) (uint64, error)
 
-	open sync.WaitGroup // open transactions
+	open    sync.WaitGroup // open transactions
+	turn    chan struct{}  // holds one token while gc, check or repair runs
+	garbage garbageMeter
 
 	mu      sync.Mutex // guards the rest
 	closing bool

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 
+	"flash/store"
 	"flash/vmm/guest"
 )
 
@@ -53,7 +54,9 @@ func (h *Host) run(ctx context.Context, v *vm, one *run, r ExecRequest, s guest.
 	command := r.Command
 	command.KeepOnCancel = true // killing it is up to us, who can tell when the guest doesn't answer
 	for {
-		out.ExitStatus, err = g.client.Exec(ctx, command, s)
+		out.ExitStatus, err = h.unlessSilent(ctx, v, g, func(ctx context.Context) (guest.ExitStatus, error) {
+			return g.client.Exec(ctx, command, s)
+		})
 		if !isFrozen(err) {
 			break
 		}
@@ -142,7 +145,9 @@ func (h *Host) recordExec(ctx context.Context, v *vm, r guest.ExecRequest, out E
 	if out.Checkpoint != nil {
 		data["checkpoint"] = out.Checkpoint.Number
 		out.Checkpoint.ExitCode = &out.Code
-		err = h.store.SetExitCode(ctx, v.id, out.Checkpoint.Number, out.Code)
+		if err = h.store.SetExitCode(ctx, v.id, out.Checkpoint.Number, out.Code); errors.Is(err, store.ErrNotFound) {
+			err = nil // retention has removed it meanwhile
+		}
 	}
 	if err = also(err, h.store.AppendLedger(ctx, v.id, "exec", data)); err != nil {
 		h.log.Error("exec not recorded", "vm", v.id, "exec", out.ExecID, "exit_code", out.Code, "cause", err)
@@ -151,7 +156,11 @@ func (h *Host) recordExec(ctx context.Context, v *vm, r guest.ExecRequest, out E
 
 // AttachExec goes on with the output of a command; exec "" means the newest.
 func (h *Host) AttachExec(ctx context.Context, id, exec string, s guest.Streams) (ExecResult, error) {
-	g, err := h.guestOf(id, "attach")
+	v, err := h.find(id)
+	if err != nil {
+		return ExecResult{}, err
+	}
+	g, err := h.need(v, "attach")
 	if err != nil {
 		return ExecResult{}, err
 	}
@@ -166,7 +175,9 @@ func (h *Host) AttachExec(ctx context.Context, id, exec string, s guest.Streams)
 		exec = known[len(known)-1].ID
 	}
 	out := ExecResult{ExecID: exec}
-	out.ExitStatus, err = g.client.AttachExec(ctx, exec, s)
+	out.ExitStatus, err = h.unlessSilent(ctx, v, g, func(ctx context.Context) (guest.ExitStatus, error) {
+		return g.client.AttachExec(ctx, exec, s)
+	})
 	if isRefused(err) {
 		out = neverRan(out)
 	}
@@ -236,7 +247,7 @@ var errNotKilled = errors.New("it couldn't be killed either")
 // killUnlessKept kills a command that nobody waits for any more, err being why.
 func (h *Host) killUnlessKept(ctx context.Context, g *guestVM, r guest.ExecRequest, err error) error {
 	var agent *guest.AgentError
-	if r.KeepOnCancel || errors.As(err, &agent) || errors.Is(err, guest.ErrClosed) {
+	if r.KeepOnCancel || isSilent(err) || errors.As(err, &agent) || errors.Is(err, guest.ErrClosed) {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.deadlines.Control)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"syscall"
-	"time"
 
 	"flash/cas"
 	"flash/store"
@@ -73,9 +72,6 @@ func crashRemedy(id string) string {
 	return fmt.Sprintf("flash logs %s shows its console; flash start %s brings it back from its newest checkpoint", id, id)
 }
 
-// deathPatience is how long a machine whose channel has closed may take to end before it is believed to live.
-const deathPatience = 2 * time.Second
-
 // explainGuest explains a failure of a running guest: what ended, or doesn't answer, is said first.
 func (h *Host) explainGuest(g *guestVM, err error) error {
 	var known *Error
@@ -85,12 +81,8 @@ func (h *Host) explainGuest(g *guestVM, err error) error {
 	if g.closing.Load() {
 		return &Error{Code: CodeExecInterrupted, Err: err, Message: fmt.Sprintf("%s was rewound, stopped or removed meanwhile: %s", g.id, oneLine(err.Error())), Remedy: "try again when it runs"}
 	}
-	// A machine that dies closes its channel first; giving back its memory may take it a while.
-	if errors.Is(err, guest.ErrClosed) && g.machine != nil {
-		select {
-		case <-g.machine.Done():
-		case <-time.After(deathPatience):
-		}
+	if errors.Is(err, guest.ErrClosed) && g.machine != nil && !g.ended() {
+		g.awaitEnd()
 	}
 	if g.ended() {
 		s := g.endStatus()
@@ -114,7 +106,7 @@ func (h *Host) explainBundle(name string, err error) error {
 	if errors.As(err, &known) || errors.Is(err, cas.ErrNoSpace) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, context.Canceled) {
 		return h.explain(fmt.Errorf("bundle %s: %w", name, err), "")
 	}
-	out := &Error{Code: CodeInvalid, Message: oneLine(fmt.Sprintf("bundle %s: %v", name, err)), Remedy: "mend what the message names and run it again; nothing was stored under that name", Err: err}
+	out := &Error{Code: CodeInvalid, Message: oneLine(err.Error()), Remedy: "mend what the message names and run it again; nothing was stored under that name", Err: err}
 	switch {
 	case errors.Is(err, bundle.ErrNoSpace):
 		out.Code, out.Remedy = CodeNoSpace, "free space on the disk of "+h.cfg.Home

@@ -207,7 +207,9 @@ func (h *Host) meet(ctx context.Context, g *guestVM, b bring) error {
 
 // close ends the guest and frees what it held. Ending twice is harmless.
 func (g *guestVM) close() error {
-	g.closing.Store(true)
+	if !g.ended() {
+		g.closing.Store(true)
+	}
 	var errs []error
 	if g.client != nil {
 		errs = append(errs, g.client.Close())

@@ -27,6 +27,7 @@ type Config struct {
 	Now     func() time.Time // nil: time.Now
 	Log     *slog.Logger     // nil: none
 
+	MinMemMiB int       // the least a VM may have; 0: what a Linux guest needs
 	Deadlines Deadlines // of the waits on guests and engines
 }
 
@@ -56,6 +57,9 @@ var _ API = (*Host)(nil)
 func New(ctx context.Context, c Config) (*Host, error) {
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.MinMemMiB == 0 {
+		c.MinMemMiB = minMemMiB
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

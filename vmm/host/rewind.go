@@ -131,11 +131,12 @@ func (h *Host) swap(ctx context.Context, v *vm, old *guestVM, entry store.Checkp
 	}
 	// From here on it has happened.
 	old.closing.Store(true)
+	c.rollback() // what was cut is in the store, and the old guest takes no other cut
 	if err := h.adopt(v, next.guest); err != nil {
 		h.letGo(v, old, status{State: StateStopped, Reason: "the daemon was stopped"})
 		return nil, nil, err
 	}
-	h.abandon(old) // what was cut is in the store
+	h.abandon(old)
 	for _, p := range next.guest.ports {
 		if err := h.publish(ctx, next.guest, p); err != nil {
 			h.log.Warn("port not published again", "vm", v.id, "host", p.Host, "guest", p.Guest, "cause", err)
