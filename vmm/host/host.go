@@ -92,9 +92,16 @@ func New(ctx context.Context, c Config) (*Host, error) {
 	return h, nil
 }
 
+// reasonStarting is that of a VM whose first guest hasn't come up yet.
+const reasonStarting = "being started"
+
 // settle makes the record of a VM true that an earlier daemon left as running: its machine, should it still live, is
 // ended, and the VM is crashed.
 func (h *Host) settle(v *vm) {
+	if v.state.State == StateStopped && v.state.Reason == reasonStarting {
+		h.setState(v, status{State: StateCrashed, Reason: "the daemon ended while it was started for the first time"})
+		return
+	}
 	if v.state.State != StateRunning && v.state.State != StatePaused {
 		return
 	}
