@@ -66,7 +66,7 @@ type verb struct {
 
 var verbs = []verb{
 	{"checkpoint", func(w *witness) []string {
-		return []string{"--json", "checkpoint", vmID, "--pin", "--label", fmt.Sprintf("after %d", w.count)}
+		return []string{"--json", "checkpoint", vmID, "--pin", "--label", w.label()}
 	}},
 	{"exec", func(w *witness) []string { return []string{"exec", vmID, "--", "sh", "-c", oneStep} }},
 	{"rewind", func(w *witness) []string {
@@ -101,7 +101,7 @@ func TestKilledAtAnyInstantNothingAcknowledgedIsLost(t *testing.T) {
 	for round := range *crashRounds {
 		v := verbs[round%len(verbs)]
 		w.step()
-		w.note(w.checkpointNow())
+		w.noteAsked(w.checkpointNow())
 		w.must("exec", "--no-checkpoint", vmID, "--", "sh", "-c", oneStep) // the present is in no checkpoint
 		w.count++
 		w.dieIn(v, took)
@@ -155,9 +155,7 @@ func (w *witness) acknowledged(verb, out string) {
 	w.t.Helper()
 	switch verb {
 	case "checkpoint":
-		c := decode[host.Checkpoint](w.crashHome, out)
-		w.note(c)
-		w.head = c.Number
+		w.noteAsked(decode[host.Checkpoint](w.crashHome, out))
 	case "rewind":
 		r := decode[host.RewindResult](w.crashHome, out)
 		w.note(*r.Saved)
@@ -242,9 +240,16 @@ func (w *witness) note(c host.Checkpoint) {
 
 func (w *witness) checkpointNow() host.Checkpoint {
 	w.t.Helper()
-	c := ask[host.Checkpoint](w.crashHome, "checkpoint", vmID, "--pin", "--label", fmt.Sprintf("after %d", w.count))
+	return ask[host.Checkpoint](w.crashHome, "checkpoint", vmID, "--pin", "--label", w.label())
+}
+
+func (w *witness) label() string { return fmt.Sprintf("after %d", w.count) }
+
+// noteAsked takes down a checkpoint that was asked for with a pin and label(): that is what it must have.
+func (w *witness) noteAsked(c host.Checkpoint) {
+	c.Pinned, c.Label = true, w.label()
+	w.note(c)
 	w.head = c.Number
-	return c
 }
 
 // step has the service count on; the exec's own checkpoint is learnt with the next history.
