@@ -227,29 +227,6 @@ func (g *guestVM) close() error {
 	return errors.Join(errs...)
 }
 
-// hold keeps a snapshot from gc in place of the one that pin kept.
-func (g *guestVM) hold(pin *func(), release func()) {
-	g.pinMu.Lock()
-	defer g.pinMu.Unlock()
-	if *pin != nil {
-		(*pin)()
-	}
-	if *pin = release; g.pinsEnded {
-		release()
-	}
-}
-
-func (g *guestVM) endPins() {
-	g.pinMu.Lock()
-	defer g.pinMu.Unlock()
-	g.pinsEnded = true
-	for _, release := range []func(){g.memoryPin, g.basePin} {
-		if release != nil {
-			release()
-		}
-	}
-}
-
 // lose ends a guest that can't go on, as a crash.
 func (g *guestVM) lose(why string) {
 	g.lost.CompareAndSwap(nil, &why)
