@@ -106,7 +106,7 @@ func engineChecks(info host.Info, err error) []check {
 	}
 	lazy := check{Name: "lazy memory (userfaultfd)", Result: resultOK, Found: "pages come in when they are touched"}
 	if !caps.LazyPager {
-		lazy = check{"lazy memory (userfaultfd)", resultWarning, "not there" + why("lazy", "lazy_pager", "userfaultfd", "uffd"),
+		lazy = check{"lazy memory (userfaultfd)", resultWarning, "not there" + why("lazy memory", "lazy", "lazy_pager", "userfaultfd", "uffd"),
 			"rewind, fork and resume first read the whole memory", "Linux 5.7 or newer, and root or vm.unprivileged_userfaultfd=1"}
 	}
 	tracker := check{Name: "dirty tracking (PAGEMAP_SCAN)", Result: resultOK, Found: caps.Tracker}
@@ -119,7 +119,7 @@ func engineChecks(info host.Info, err error) []check {
 	}
 	shared := check{Name: "shared fork memory", Result: resultOK, Found: "forks of a checkpoint share its pages"}
 	if !caps.Shared {
-		shared = check{"shared fork memory", resultWarning, "not there" + why("shared"), "each fork needs memory of its own for every page it touches", "what lazy memory needs"}
+		shared = check{"shared fork memory", resultWarning, "not there" + why("shared memory", "shared"), "each fork needs memory of its own for every page it touches", "what lazy memory needs"}
 	}
 	return []check{engine, accel, lazy, tracker, shared}
 }

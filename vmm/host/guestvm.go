@@ -140,7 +140,7 @@ func (h *Host) prepare(ctx context.Context, b bring) (*guestVM, vmm.Attach, erro
 	if err != nil {
 		return nil, vmm.Attach{}, h.explain(err, b.id)
 	}
-	overlay, err := blockdelta.New(disk, filepath.Join(h.cfg.Home, "scratch"))
+	overlay, err := blockdelta.New(disk, h.scratchDir())
 	if err != nil {
 		return nil, vmm.Attach{}, h.explain(err, b.id)
 	}

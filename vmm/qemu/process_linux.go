@@ -48,7 +48,7 @@ func adopt(cmd *exec.Cmd, pidfd int, said *tail) (*process, error) {
 	}
 	p.pidfd = os.NewFile(uintptr(pidfd), "pidfd") // non-blocking: the runtime's poller waits, not a thread
 	var err error
-	if p.id, err = identify(cmd.Process.Pid); err != nil {
+	if p.id, err = identifyChild(cmd.Process.Pid, cmd.Path); err != nil {
 		p.pidfd.Close()
 		return abandon(fmt.Errorf("%w: %s, which was just started: %v", vmm.ErrGone, cmd.Path, err))
 	}
