@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"iter"
@@ -65,7 +66,7 @@ type verb struct {
 
 var verbs = []verb{
 	{"checkpoint", func(w *witness) []string {
-		return []string{"--json", "checkpoint", vmID, "--pin", "--label", fmt.Sprintf("after %d", w.count)}
+		return []string{"--json", "checkpoint", vmID, "--pin", "--label", w.label()}
 	}},
 	{"exec", func(w *witness) []string { return []string{"exec", vmID, "--", "sh", "-c", oneStep} }},
 	{"rewind", func(w *witness) []string {
@@ -100,7 +101,7 @@ func TestKilledAtAnyInstantNothingAcknowledgedIsLost(t *testing.T) {
 	for round := range *crashRounds {
 		v := verbs[round%len(verbs)]
 		w.step()
-		w.note(w.checkpointNow())
+		w.noteAsked(w.checkpointNow())
 		w.must("exec", "--no-checkpoint", vmID, "--", "sh", "-c", oneStep) // the present is in no checkpoint
 		w.count++
 		w.dieIn(v, took)
@@ -154,9 +155,7 @@ func (w *witness) acknowledged(verb, out string) {
 	w.t.Helper()
 	switch verb {
 	case "checkpoint":
-		c := decode[host.Checkpoint](w.crashHome, out)
-		w.note(c)
-		w.head = c.Number
+		w.noteAsked(decode[host.Checkpoint](w.crashHome, out))
 	case "rewind":
 		r := decode[host.RewindResult](w.crashHome, out)
 		w.note(*r.Saved)
@@ -241,9 +240,16 @@ func (w *witness) note(c host.Checkpoint) {
 
 func (w *witness) checkpointNow() host.Checkpoint {
 	w.t.Helper()
-	c := ask[host.Checkpoint](w.crashHome, "checkpoint", vmID, "--pin", "--label", fmt.Sprintf("after %d", w.count))
+	return ask[host.Checkpoint](w.crashHome, "checkpoint", vmID, "--pin", "--label", w.label())
+}
+
+func (w *witness) label() string { return fmt.Sprintf("after %d", w.count) }
+
+// noteAsked takes down a checkpoint that was asked for with a pin and label(): that is what it must have.
+func (w *witness) noteAsked(c host.Checkpoint) {
+	c.Pinned, c.Label = true, w.label()
+	w.note(c)
 	w.head = c.Number
-	return c
 }
 
 // step has the service count on; the exec's own checkpoint is learnt with the next history.
@@ -377,6 +383,46 @@ func TestADaemonThatIsToldToEndSavesWhatRuns(t *testing.T) {
 	}
 	c.must("start", vmID)
 	c.must("exec", "--timeout", "30s", vmID, "--", "sh", "-c", "touch /go; while [ ! -s /done ]; do sleep 0.1; done")
+	c.noLeftovers()
+}
+
+// A build that is killed leaves neither its children nor its gigabytes, and is simply run again.
+func TestAKilledBundleBuildLeavesNothing(t *testing.T) {
+	c := newCrashHome(t)
+	c.must("ps")
+	for _, delay := range []time.Duration{100 * time.Millisecond, 400 * time.Millisecond, 900 * time.Millisecond} {
+		build := c.start("bundle", "build", "busybox")
+		time.Sleep(delay) // somewhere in it: no instant is special
+		c.killAll(slices.Values(c.processes()))
+		if r := build.wait(); r.code != 1 {
+			t.Logf("killed after %s, too late: %s", delay, r)
+		}
+		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			left := c.builders()
+			if len(left) == 0 {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("children of the build go on: %q", left)
+			}
+		}
+		c.noLeftovers()
+	}
+	c.must("bundle", "build", "busybox")
+	c.noLeftovers()
+}
+
+// What was being made when its maker was killed is gone with the next daemon.
+func TestHalfMadeFilesAreSwept(t *testing.T) {
+	c := newCrashHome(t)
+	c.must("ps")
+	c.killAll(slices.Values(c.processes()))
+	for _, name := range []string{"boot/new-123", "scratch/overlay-123.scratch", "scratch/bundle-123/root/bin/sh", ".s123/s"} {
+		path := filepath.Join(c.home, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	c.noLeftovers()
 }
 

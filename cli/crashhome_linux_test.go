@@ -181,6 +181,18 @@ func (c *crashHome) daemon() int {
 	return 0
 }
 
+// builders finds processes that work in the home's scratch folder.
+func (c *crashHome) builders() (found []string) {
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		cmdline, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+		if err == nil && bytes.Contains(cmdline, []byte(filepath.Join(c.home, "scratch")+"/")) {
+			found = append(found, string(cmdline))
+		}
+	}
+	return found
+}
+
 // killAll kills in the order given, and waits until nothing of the home runs.
 func (c *crashHome) killAll(order func(yield func(process) bool)) {
 	c.t.Helper()

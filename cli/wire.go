@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"flash/cas/local"
+	"flash/cli/httpapi"
 	"flash/store"
 	"flash/vmm"
 	"flash/vmm/host"
@@ -65,6 +66,9 @@ func openParts(ctx context.Context, home string, log *slog.Logger, engine newEng
 		return nil, host.Explain(err, home)
 	}
 	if err := os.MkdirAll(p.run, 0o700); err != nil {
+		return nil, host.Explain(err, home)
+	}
+	if err := httpapi.SweepSockets(socketPath(home)); err != nil {
 		return nil, host.Explain(err, home)
 	}
 	if p.chunks, err = local.Open(ctx, local.Config{Dir: home, Log: log}); err != nil {

@@ -87,6 +87,9 @@ var others = []syscall.Errno{syscall.EACCES, syscall.EPERM, syscall.EROFS, sysca
 
 // blame makes an ErrDatabase of what Badger refuses to open with, unless the system is to blame.
 func blame(err error) error {
+	if errors.Is(err, ErrDatabase) {
+		return err
+	}
 	for _, errno := range others {
 		if strings.Contains(err.Error(), errno.Error()) {
 			return fmt.Errorf("open the database: %w: %w", err, errno)

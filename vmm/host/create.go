@@ -112,7 +112,7 @@ func (h *Host) add(ctx context.Context, id string, hw hardware, bundle store.Sna
 	if err != nil {
 		return nil, h.explain(err, id)
 	}
-	state, err := json.Marshal(status{State: StateStopped, Reason: "being started"})
+	state, err := json.Marshal(status{State: StateStopped, Reason: reasonStarting})
 	if err != nil {
 		return nil, h.explain(err, id)
 	}

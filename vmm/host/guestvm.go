@@ -140,7 +140,7 @@ func (h *Host) prepare(ctx context.Context, b bring) (*guestVM, vmm.Attach, erro
 	if err != nil {
 		return nil, vmm.Attach{}, h.explain(err, b.id)
 	}
-	overlay, err := blockdelta.New(disk, filepath.Join(h.cfg.Home, "scratch"))
+	overlay, err := blockdelta.New(disk, h.scratchDir())
 	if err != nil {
 		return nil, vmm.Attach{}, h.explain(err, b.id)
 	}
@@ -225,29 +225,6 @@ func (g *guestVM) close() error {
 	}
 	g.endPins()
 	return errors.Join(errs...)
-}
-
-// hold keeps a snapshot from gc in place of the one that pin kept.
-func (g *guestVM) hold(pin *func(), release func()) {
-	g.pinMu.Lock()
-	defer g.pinMu.Unlock()
-	if *pin != nil {
-		(*pin)()
-	}
-	if *pin = release; g.pinsEnded {
-		release()
-	}
-}
-
-func (g *guestVM) endPins() {
-	g.pinMu.Lock()
-	defer g.pinMu.Unlock()
-	g.pinsEnded = true
-	for _, release := range []func(){g.memoryPin, g.basePin} {
-		if release != nil {
-			release()
-		}
-	}
 }
 
 // lose ends a guest that can't go on, as a crash.
