@@ -43,6 +43,15 @@ meta:
 	$(GO) test ./store -timeout 0 -run 'AnyHistory' -count 1 -v -seconds $(SECONDS)
 	$(GO) test ./store -timeout 0 -run 'FlippedByteInTheDatabase' -count 1 -v -flips 1000
 
+# The tests that can run on an emulated machine with a kernel of 2022 and a KVM that works: test binaries, built here. It
+# sees this folder, read-only.
+KVM_TESTS := memtrack memtrack/pagemap memtrack/uffd vmm/qemu vmm/host
+
+test-kvm: deps agent
+	@mkdir -p bin/kvm
+	@for p in $(KVM_TESTS); do $(GO) test -c -o bin/kvm/$$(basename $$p).test ./$$p || exit 1; done
+	$(GO) run ./vmm/vmmtest/nested -m 4096 -t 570 sh vmm/vmmtest/nested/tests.sh
+
 bench: deps build
 	bin/flash bench
 
