@@ -60,3 +60,17 @@ func TestAMissingProgramIsNamedWithItsPackage(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestKernelOfAnotherFlavourIsNoSubstitute(t *testing.T) {
+	for name, flavour := range map[string]string{
+		"linux-image-6.1.0-57-amd64": "", "linux-image-6.12.48+deb13-amd64": "", "linux-image-6.1.0-0.deb11.13-amd64": "",
+		"linux-image-6.1.0-57-cloud-amd64": "cloud-", "linux-image-6.12.48+deb13-cloud-amd64": "cloud-",
+		"linux-image-6.1.0-57-rt-amd64": "rt-", "linux-image-6.1.0-57-amd64-dbg": "none", "linux-image-amd64": "none",
+	} {
+		for _, f := range []string{"", "cloud-"} {
+			if got := kernelPackages(f, "amd64").MatchString(name); got != (f == flavour) {
+				t.Errorf("%s as a kernel of flavour %q: %t", name, f, got)
+			}
+		}
+	}
+}

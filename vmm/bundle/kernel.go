@@ -50,7 +50,7 @@ func (b *builder) kernelOf(ctx context.Context, flavour string, modules []string
 			return kernel{}, ctx.Err()
 		}
 		// Offline: any kernel that was downloaded before is better than none.
-		file, version = b.newestCached(regexp.MustCompile(`^linux-image-[0-9.]+[^-]*-[0-9]+-` + flavour + arch + `$`))
+		file, version = b.newestCached(kernelPackages(flavour, arch))
 		if file == "" {
 			return kernel{}, fmt.Errorf("kernel: %w", err)
 		}
@@ -59,6 +59,11 @@ func (b *builder) kernelOf(ctx context.Context, flavour string, modules []string
 	k, err := readKernel(ctx, file, modules)
 	k.version = version
 	return k, err
+}
+
+// kernelPackages matches the names of packages with a kernel of just this flavour.
+func kernelPackages(flavour, arch string) *regexp.Regexp {
+	return regexp.MustCompile(`^linux-image-[0-9][^-]*(-[0-9][^-]*)?-` + regexp.QuoteMeta(flavour+arch) + `$`)
 }
 
 // debianArch is Debian's name for this host's architecture; it is the same as Go's where flash runs.

@@ -106,7 +106,9 @@ func prefetch(ctx context.Context, base *sharedBase, pages []uint64) (prefetched
 	return prefetched, func() { cancel(); prefetched() }
 }
 
-// load gives a waiting machine its state. The agent's channel is connected since the process began.
+// load gives a waiting machine its state. The agent's channel is connected since the process began. Under KVM this writes to
+// guest memory: setting the register in which the guest has said where it wants the wall clock makes the kernel write it
+// there, 12 bytes. Tracking has begun before, so they are in the next cut.
 func (m *machine) load(ctx context.Context, state []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, migrationDeadline)
 	defer cancel()

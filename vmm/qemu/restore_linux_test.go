@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"flash/memtrack"
 	"flash/vmm"
 )
 
@@ -36,27 +35,7 @@ func TestRestoredMemoryIsTheSavedMemory(t *testing.T) {
 	e := testEngine(t, Config{PoolSize: -1})
 	s := booted(t)
 	g := restore(t, e, s, vmm.Attach{})
-	same := func(when string) {
-		t.Helper()
-		const batch = 1024
-		got, want := make([]byte, batch*memtrack.PageBytes), make([]byte, memtrack.PageBytes)
-		for first := uint64(0); first < s.memory.Slots(); first += batch {
-			pages := make([]uint64, batch)
-			for i := range pages {
-				pages[i] = first + uint64(i)
-			}
-			if err := g.Memory().View(t.Context(), pages, got); err != nil {
-				t.Fatal(err)
-			}
-			for i, page := range pages {
-				s.memory.ReadSlot(t.Context(), page, want)
-				if !bytes.Equal(got[i*memtrack.PageBytes:][:memtrack.PageBytes], want) {
-					t.Fatalf("%s: page %d of %d differs", when, page, s.memory.Slots())
-				}
-			}
-		}
-	}
-	same("before it ran")
+	g.sameAs(g.asLoaded(s.memory), "before it ran")
 	g.resume()
 	g.wants("x", count(2))
 	s = g.checkpoint(s, nil)
@@ -69,7 +48,7 @@ func TestRestoredMemoryIsTheSavedMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.memory = s.memory.with(t, collect(delta.Slots()), delta)
-	same("after checkpoints")
+	g.sameAs(s.memory, "after checkpoints")
 }
 
 func TestCheckpointRightAfterRestoreIsComplete(t *testing.T) {
@@ -266,22 +245,3 @@ func TestStoppedQEMUEndsInTheDeadline(t *testing.T) {
 
 // A host without userfaultfd and without any page tracking still restores and saves: all memory comes in first, and is
 // compared to find what changed.
-func TestHostWithoutLazyMemoryRestoresToo(t *testing.T) {
-	s := booted(t)
-	e := testEngine(t, Config{PoolSize: -1})
-	if _, err := e.Probe(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	e.probed.memory = memorySupport{tracker: "hash-compare", reasons: map[string]string{}}
-	g := restore(t, e, s, vmm.Attach{WorkingSet: []uint64{1, 2, 3}})
-	g.resume()
-	g.wants("x", count(2))
-	s = g.checkpoint(s, nil)
-	if s.pages == 0 || s.pages > len(s.memory)/2 {
-		t.Errorf("%d pages changed", s.pages)
-	}
-	g.wants("x", count(3))
-	again := restore(t, e, s, vmm.Attach{})
-	again.resume()
-	again.wants("x", count(3))
-}
