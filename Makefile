@@ -6,7 +6,7 @@ export CGO_ENABLED = 0
 PACKAGES := qemu-system-x86 qemu-utils e2fsprogs mmdebstrap busybox-static
 AGENT := vmm/guest/agentbin/bin/agent-amd64
 
-.PHONY: all build agent deps demo test vet cross bench test-kvm clean
+.PHONY: all build agent deps demo test vet cross bench meta test-kvm clean
 
 all: build
 
@@ -36,6 +36,21 @@ cross:
 # Packages run one after another: guests under emulation are hungry, and two at once is what two cores bear.
 test: deps build vet cross
 	FLASH_REQUIRE=vm $(GO) test -p 1 -timeout 20m ./...
+
+# The model tests for as long as you like: make meta SECONDS=3600. A failure prints the seed that repeats it.
+SECONDS ?= 300
+meta:
+	$(GO) test ./store -timeout 0 -run 'AnyHistory' -count 1 -v -seconds $(SECONDS)
+	$(GO) test ./store -timeout 0 -run 'FlippedByteInTheDatabase' -count 1 -v -flips 1000
+
+# The tests that can run on an emulated machine with a kernel of 2022 and a KVM that works: test binaries, built here. It
+# sees this folder, read-only.
+KVM_TESTS := memtrack memtrack/pagemap memtrack/uffd vmm/qemu vmm/host
+
+test-kvm: deps agent
+	@mkdir -p bin/kvm
+	@for p in $(KVM_TESTS); do $(GO) test -c -o bin/kvm/$$(basename $$p).test ./$$p || exit 1; done
+	$(GO) run ./vmm/vmmtest/nested -m 4096 -t 570 sh vmm/vmmtest/nested/tests.sh
 
 bench: deps build
 	bin/flash bench

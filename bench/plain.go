@@ -51,7 +51,7 @@ func (p Plain) Run(ctx context.Context) (_ PlainFigures, err error) {
 	cmd := exec.CommandContext(ctx, p.Binary, "-M", "q35", "-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", fmt.Sprint(p.MemMiB),
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-monitor", "stdio", "-serial", "file:"+console,
 		"-kernel", filepath.Join(dir, "kernel"), "-initrd", filepath.Join(dir, "initrd"),
-		"-append", "console=ttyS0 panic=-1 init_on_free=1",
+		"-append", "console=ttyS0 panic=-1 init_on_free=1 no_timer_check",
 		"-device", "virtio-serial-pci", "-chardev", "null,id=agent", "-device", "virtserialport,chardev=agent,name=flash.agent",
 		"-drive", "if=virtio,format=qcow2,file="+disk)
 	stdin, err := cmd.StdinPipe()

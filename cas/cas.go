@@ -41,6 +41,18 @@ func ParseHash(s string) (Hash, error) {
 	return h, err
 }
 
+// MarshalText writes the hash as String does.
+func (h Hash) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (h *Hash) UnmarshalText(text []byte) error {
+	read, err := ParseHash(string(text))
+	if err == nil {
+		*h = read
+	}
+	return err
+}
+
 // Kind says what a chunk's plain bytes are. It is stored beside the chunk so that packs alone describe themselves.
 type Kind uint8
 
@@ -49,6 +61,18 @@ const (
 	KindNode     Kind = 2 // a node of an image tree (store/manifest)
 	KindSnapshot Kind = 3 // a snapshot record (store/manifest)
 )
+
+func (k Kind) String() string {
+	switch k {
+	case KindData:
+		return "data"
+	case KindNode:
+		return "node"
+	case KindSnapshot:
+		return "snapshot"
+	}
+	return fmt.Sprintf("kind %d", uint8(k))
+}
 
 // Chunk is one chunk on its way into a store.
 //

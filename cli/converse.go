@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"os/signal"
@@ -39,7 +40,7 @@ func (a *app) converse(ctx context.Context, tty, stdin bool, run func(context.Co
 
 	res, err := run(ctx, s, size)
 	if err != nil {
-		if !out.any() && res.ExecID == "" {
+		if !out.any() && res.ExecID == "" && !errors.Is(err, httpapi.ErrWentAway) {
 			return notRun{err}
 		}
 		return err

@@ -3,12 +3,12 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"flash/cli/httpapi"
@@ -71,8 +71,8 @@ func startDaemon(ctx context.Context, home string, c *httpapi.Client) error {
 	if err != nil {
 		return host.Errorf(host.CodeDaemon, "start it with flash serve", "starting the daemon: finding this program: %w", err)
 	}
-	cmd := exec.Command(self, "serve", "--home", home)
-	cmd.Dir = "/" // it must not keep the caller's folder busy
+	cmd := exec.Command(self, "serve", "--home", home, "--json") // JSON: for lastWords
+	cmd.Dir = "/"                                                // it must not keep the caller's folder busy
 	if vol := filepath.VolumeName(home); vol != "" {
 		cmd.Dir = vol + `\`
 	}
@@ -104,31 +104,31 @@ func awaitDaemon(ctx context.Context, c *httpapi.Client, died <-chan error, why 
 	}
 }
 
-// lastWords tells why a daemon died from what it wrote to its log since begin: its error and hint when it gave them,
+// lastWords tells why a daemon died from what it wrote to its log since begin: the error it gave, which keeps its code,
 // else the last line.
 func lastWords(log io.ReaderAt, begin int64, exit error) error {
+	const sentence = "the daemon ended as soon as it was started: %s"
 	p, err := io.ReadAll(io.NewSectionReader(log, begin, maxReasonBytes))
-	said, remedy := "", ""
-	if err == nil {
-		for line := range strings.Lines(string(bytes.TrimSpace(p))) {
-			line = strings.TrimSpace(line)
-			if hint, ok := strings.CutPrefix(line, "hint: "); ok {
-				remedy = hint
-			} else if line != "" {
-				said = line
-			}
+	if err != nil {
+		p = nil
+	}
+	p = bytes.TrimSpace(p)
+	for at := len(p); at > 0; { // the error is the last JSON value; lines of the log come before
+		if at = bytes.LastIndex(p[:at], []byte("{")); at < 0 {
+			break
+		}
+		var told httpapi.ErrorBody
+		if json.Unmarshal(p[at:], &told) == nil && told.Error != nil {
+			return host.Errorf(told.Error.Code, told.Error.Remedy, sentence, told.Error.Message)
 		}
 	}
-	if said == "" {
-		said = "it said nothing"
-		if exit != nil {
-			said = exit.Error()
-		}
+	said := "it said nothing"
+	if len(p) > 0 {
+		said = string(p[bytes.LastIndexByte(p, '\n')+1:])
+	} else if exit != nil {
+		said = exit.Error()
 	}
-	if remedy == "" {
-		remedy = "flash serve runs it in the foreground and shows more"
-	}
-	return host.Errorf(host.CodeDaemon, remedy, "the daemon ended as soon as it was started: %s", strings.TrimPrefix(said, "flash: "))
+	return host.Errorf(host.CodeDaemon, "flash serve runs it in the foreground and shows more", sentence, said)
 }
 
 // openLog opens the daemon's log for appending, and sets a long one aside.

@@ -82,7 +82,8 @@ With --json, results and errors are JSON on stdout.`,
 	add("vm", a.runCmd(), a.psCmd(), a.stopCmd(), a.startCmd(), a.resumeCmd(), a.rmCmd())
 	add("time", a.checkpointCmd(), a.historyCmd(), a.rewindCmd(), a.forkCmd(), a.pinCmd(), a.unpinCmd(), a.diffCmd(), a.ledgerCmd())
 	add("in", a.execCmd(), a.attachCmd(), a.cpCmd(), a.logsCmd())
-	add("host", a.bundleCmd(), a.serveCmd(), a.doctorCmd(), a.demoCmd(), a.benchCmd(), a.versionCmd())
+	add("host", a.bundleCmd(), a.gcCmd(), a.checkCmd(), a.debugCmd(), a.serveCmd(), a.doctorCmd(), a.demoCmd(), a.benchCmd(), a.versionCmd())
+	root.AddCommand(tryStoreCmd())
 	root.SetHelpCommandGroupID("host")
 	root.SetCompletionCommandGroupID("host")
 	return root

@@ -32,7 +32,7 @@ func (a *app) serveCmd() *cobra.Command {
 		Use:   "serve",
 		Short: "run the daemon in the foreground",
 		Long: `serve is the daemon: it has the home open, runs the machines and answers at its socket flash.sock. Every other command
-starts one by itself when none answers; its log is flash.log there. SIGTERM, ^C or flash serve --stop end it in order.
+starts one by itself when none answers; its log is flash.log there, and FLASH_LOG=debug makes it say more. SIGTERM, ^C or flash serve --stop end it in order.
 
 TCP needs a bearer token. --token-file names a file that holds it; a file that isn't there is made with a new one.
 
@@ -127,12 +127,32 @@ func (a *app) serve(ctx context.Context, home, tcp, tokenFile string) (err error
 	<-ctx.Done()
 	stop() // a second signal ends us at once
 	log.Info("ending")
-	drain, cancel := context.WithTimeout(context.Background(), drainTimeout)
+	return errors.Join(a.wind(server, closer, log), serving.Wait())
+}
+
+// vmStopper is a closer that can stop its VMs before the rest.
+type vmStopper interface{ StopVMs() error }
+
+// wind ends what goes on. VMs are saved and stopped while their commands run: cancelling those first would kill them,
+// and it is the killed that would come back. Their callers are told where the commands go on. Then every other request
+// has drainTimeout.
+func (a *app) wind(server *httpapi.Server, closer io.Closer, log *slog.Logger) error {
+	drain, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	var stopping errgroup.Group
+	stopping.Go(func() error {
+		var err error
+		if vms, ok := closer.(vmStopper); ok {
+			err = vms.StopVMs()
+		}
+		timer := time.AfterFunc(drainTimeout, cancel)
+		context.AfterFunc(drain, func() { timer.Stop() })
+		return err
+	})
 	if err := server.Shutdown(drain); err != nil {
 		log.Warn("requests were cancelled", "after", drainTimeout)
 	}
-	return serving.Wait()
+	return stopping.Wait()
 }
 
 // lockHome takes the lock that a daemon has for as long as it has the home open.
@@ -164,7 +184,11 @@ func (a *app) daemonLog(home string) (*slog.Logger, func() error, error) {
 	if !sameFile(a.stderr, f) {
 		w = io.MultiWriter(f, a.stderr)
 	}
-	return slog.New(slog.NewTextHandler(w, nil)), f.Close, nil
+	level := slog.LevelInfo
+	if a.getenv("FLASH_LOG") == "debug" { // where the time of each step went
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})), f.Close, nil
 }
 
 func sameFile(w io.Writer, f *os.File) bool {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"flash/cas/local"
+	"flash/cli/httpapi"
 	"flash/store"
 	"flash/vmm"
 	"flash/vmm/host"
@@ -48,6 +49,9 @@ type parts struct {
 	store  *store.Store
 	chunks *local.Store
 	run    string
+
+	stopUpkeep context.CancelFunc
+	upkeep     chan struct{} // closed when it has ended
 }
 
 // openParts is open with any engine. What it has built is closed again when it fails.
@@ -64,10 +68,13 @@ func openParts(ctx context.Context, home string, log *slog.Logger, engine newEng
 	if err := os.MkdirAll(p.run, 0o700); err != nil {
 		return nil, host.Explain(err, home)
 	}
+	if err := httpapi.SweepSockets(socketPath(home)); err != nil {
+		return nil, host.Explain(err, home)
+	}
 	if p.chunks, err = local.Open(ctx, local.Config{Dir: home, Log: log}); err != nil {
 		return nil, host.Explain(err, home)
 	}
-	if p.store, err = store.Open(ctx, store.Config{Dir: filepath.Join(home, "meta"), Chunks: p.chunks, Log: log}); err != nil {
+	if p.store, err = store.Open(ctx, store.Config{Dir: filepath.Join(home, "meta"), Chunks: p.chunks, Log: log, Trial: tryStore}); err != nil {
 		return nil, host.Explain(err, home)
 	}
 	if p.engine, err = engine(p.run, log); errors.Is(err, vmm.ErrUnsupported) {
@@ -78,16 +85,32 @@ func openParts(ctx context.Context, home string, log *slog.Logger, engine newEng
 	if p.host, err = host.New(ctx, host.Config{Store: p.store, Engine: p.engine, Home: home, RunDir: p.run, Version: Version, Log: log}); err != nil {
 		return nil, err
 	}
+	p.upkeep = make(chan struct{})
+	upkeep, stop := context.WithCancel(context.WithoutCancel(ctx))
+	p.stopUpkeep = stop
+	go func() {
+		defer close(p.upkeep)
+		p.host.Upkeep(upkeep)
+	}()
 	return p, nil
+}
+
+// StopVMs checkpoints and stops the VMs.
+func (p *parts) StopVMs() error {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownLimit)
+	defer cancel()
+	return p.host.Close(ctx)
 }
 
 // Close checkpoints and stops the VMs, then ends everything under them.
 func (p *parts) Close() error {
 	var errs []error
+	if p.stopUpkeep != nil {
+		p.stopUpkeep()
+		<-p.upkeep
+	}
 	if p.host != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), shutdownLimit)
-		defer cancel()
-		errs = append(errs, p.host.Close(ctx))
+		errs = append(errs, p.StopVMs())
 	}
 	if p.engine != nil {
 		errs = append(errs, p.engine.Close())

@@ -44,12 +44,16 @@ func (s *Store) Bundle(ctx context.Context, name string) (b Bundle, err error) {
 
 // DeleteBundle takes the name away. VMs that boot from the snapshot keep it. ErrNotFound.
 func (s *Store) DeleteBundle(ctx context.Context, name string) error {
-	return s.update(ctx, func(tx *badger.Txn) error {
+	err := s.update(ctx, func(tx *badger.Txn) error {
 		if _, err := getBundle(tx, name); err != nil {
 			return err
 		}
 		return tx.Delete(bundleKey(name))
 	})
+	if err == nil {
+		s.garbage.unknown.Store(true)
+	}
+	return err
 }
 
 func getBundle(tx *badger.Txn, name string) (*bundleRecord, error) {

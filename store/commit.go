@@ -27,6 +27,9 @@ func (t *Txn) Commit(ctx context.Context, m Meta, mv Move) (*Checkpoint, error) 
 	if err != nil {
 		return nil, fmt.Errorf("commit snapshot: %w", err)
 	}
+	t.mu.Lock()
+	t.newBytes = 0 // they are a checkpoint's now
+	t.mu.Unlock()
 	t.Abort() // ends it
 	return c, nil
 }

@@ -60,7 +60,17 @@ func (s *Store) update(ctx context.Context, fn func(tx *badger.Txn) error) error
 			return err
 		}
 	}
-	return tx.Commit()
+	if err := s.witness.enter(tx); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	if err := s.witness.saw(); err != nil {
+		// What was committed stands; that the witness is behind takes only some of its use.
+		s.log.Error("the database's witness can't be written", "err", err)
+	}
+	return nil
 }
 
 // checkSpace refuses to write where a write could be the death of the process.
@@ -136,14 +146,14 @@ func scan(tx *badger.Txn, prefix []byte, each func(key, value []byte) error) err
 	return nil
 }
 
-// keysWith lists up to limit keys with the prefix.
+// keysWith lists up to limit keys with the prefix; all for a negative limit.
 func keysWith(tx *badger.Txn, prefix []byte, limit int) [][]byte {
 	o := badger.DefaultIteratorOptions
 	o.Prefix, o.PrefetchValues = prefix, false
 	it := tx.NewIterator(o)
 	defer it.Close()
 	var keys [][]byte
-	for it.Rewind(); it.Valid() && len(keys) < limit; it.Next() {
+	for it.Rewind(); it.Valid() && (limit < 0 || len(keys) < limit); it.Next() {
 		keys = append(keys, it.Item().KeyCopy(nil))
 	}
 	return keys

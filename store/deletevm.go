@@ -15,8 +15,13 @@ const deleteKeys = 4096
 // The VM is gone with the first transaction, which leaves a mark; its keys follow in as many as it takes. A crash in
 // between is made good by Open, or by CreateVM of the same name.
 func (s *Store) DeleteVM(ctx context.Context, id string) error {
+	garbage := int64(0)
 	err := s.update(ctx, func(tx *badger.Txn) error {
 		if _, err := getVM(tx, id); err != nil {
+			return err
+		}
+		err := scanHistory(tx, historyKeys(id), func(_ int, r *checkpointRecord) error { garbage += r.NewBytes; return nil })
+		if err != nil {
 			return err
 		}
 		if err := tx.Set(deletedKey(id), nil); err != nil {
@@ -25,6 +30,7 @@ func (s *Store) DeleteVM(ctx context.Context, id string) error {
 		return tx.Delete(vmKey(id))
 	})
 	if err == nil {
+		s.garbage.add(garbage)
 		err = s.finishDelete(ctx, id)
 	}
 	if err != nil {
@@ -66,7 +72,7 @@ func (s *Store) finishDelete(ctx context.Context, id string) error {
 			keys := keysWith(tx, historyKeys(id), deleteKeys)
 			keys = append(keys, keysWith(tx, ledgerKeys(id), deleteKeys-len(keys))...)
 			if more = len(keys) == deleteKeys; !more {
-				keys = append(keys, ledgerHeadKey(id), deletedKey(id))
+				keys = append(keys, ledgerHeadKey(id), retentionKey(id), deletedKey(id))
 			}
 			for _, key := range keys {
 				if err := tx.Delete(key); err != nil {

@@ -155,5 +155,14 @@ func mustHold(t testing.TB, im *Image, want delta) {
 	}
 }
 
-// forget empties the node cache, so that what is read next is what is stored.
-func forget(s *Store) { s.nodes.cache = newNodeCache(nodeCacheBytes) }
+// forget empties the node cache, also one in use, so that what is read next is what is stored.
+func forget(s *Store) {
+	for i := range s.nodes.cache.shards {
+		sh := &s.nodes.cache.shards[i]
+		sh.mu.Lock()
+		clear(sh.items)
+		sh.ring.next, sh.ring.prev = &sh.ring, &sh.ring
+		sh.bytes = 0
+		sh.mu.Unlock()
+	}
+}

@@ -167,7 +167,7 @@ func TestADeletedVMLeavesNothing(t *testing.T) {
 	}
 	var keys [][]byte
 	s.view(ctx, func(tx *badger.Txn) error { keys = keysWith(tx, nil, 100); return nil })
-	if len(keys) != 1 || string(keys[0]) != formatKey {
+	if len(keys) != 2 || string(keys[0]) != commitsKey || string(keys[1]) != formatKey {
 		t.Errorf("left: %q", keys)
 	}
 }
@@ -196,7 +196,7 @@ func TestAnInterruptedDeleteIsFinished(t *testing.T) {
 			s.Close()
 			s = reopen(t, dir, m)
 			s.view(ctx, func(tx *badger.Txn) error {
-				if keys := keysWith(tx, nil, 100); len(keys) != 1 {
+				if keys := keysWith(tx, nil, 100); len(keys) != 2 { // format and commits
 					t.Errorf("left: %q", keys)
 				}
 				return nil
@@ -234,7 +234,7 @@ func TestALongHistoryIsDeletedInPieces(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.view(ctx, func(tx *badger.Txn) error {
-		if keys := keysWith(tx, nil, 100); len(keys) != 1 {
+		if keys := keysWith(tx, nil, 100); len(keys) != 2 { // format and commits
 			t.Errorf("left: %q", keys)
 		}
 		return nil

@@ -371,6 +371,24 @@ func TestAPageThatLooksLikeANodeIsAPage(t *testing.T) {
 	mustHold(t, image(t, s, first.Snapshot, "mem"), delta{0: page(1), 300: page(2)})
 }
 
+func TestTheNodeCacheIsBounded(t *testing.T) {
+	c := newNodeCache(16 * 10_000)
+	n := &node{entries: make([]manifest.Entry, 40)} // 2,600 bytes: three a shard
+	for i := range 1000 {
+		c.add(cas.Hash{byte(i), byte(i >> 8), 1}, n)
+	}
+	for i := range c.shards {
+		s := &c.shards[i]
+		if len(s.items) != 3 || s.bytes != 3*n.bytes() {
+			t.Errorf("shard %d has %d nodes, %d bytes", i, len(s.items), s.bytes)
+		}
+	}
+	last := cas.Hash{byte(999 & 255), byte(999 >> 8), 1}
+	if c.get(last) != n {
+		t.Error("the last node added isn't there")
+	}
+}
+
 func TestManyReadersShareAnImage(t *testing.T) {
 	ctx := context.Background()
 	s, _ := newStore(t)
@@ -501,10 +519,12 @@ func TestImpossibleTreesAreRefused(t *testing.T) {
 				s.nodes.node(ctx, full, 0)
 			}
 			im := s.image(manifest.Image{Name: "mem", Bytes: manifest.LeafEntries * cas.SlotBytes, Root: root})
-			if name == "a leaf for an inner node" {
-				im = s.image(manifest.Image{Name: "mem", Bytes: 16 << 20, Root: root})
+			slot := uint64(0)
+			if name == "a leaf for an inner node" { // and a child that a leaf has no entry for
+				im = s.image(manifest.Image{Name: "mem", Bytes: 128 << 20, Root: root})
+				slot = im.Slots() - 1
 			}
-			if err := im.ReadSlot(ctx, 0, make([]byte, cas.SlotBytes)); !errors.Is(err, want) {
+			if err := im.ReadSlot(ctx, slot, make([]byte, cas.SlotBytes)); !errors.Is(err, want) {
 				t.Errorf("%s, warm %v: ReadSlot: %v", name, warm, err)
 			}
 			if !warm {

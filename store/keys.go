@@ -17,19 +17,24 @@ import (
 //	"l/" vm 0x00 u64           ledgerRecord, JSON, by seq
 //	"h/" vm                    ledgerHead, JSON: what the next entry is chained to; a lost last entry shows
 //	"w/" 32-byte snapshot id   working set: see workingset.go
+//	"r/" vm                    Retention, JSON; without a name that of all VMs that have none of their own
+//	"commits"                  u64, little-endian: how many transactions there were; see witness.go
+//	"settings"                 Settings, JSON
 //	"x/" vm                    empty: the VM was deleted, and its c/, l/ and h/ keys are still being removed
 //
 // Numbers are big-endian, so that keys sort by them. Names hold no zero byte, so no name's keys are among another's.
 const (
-	formatKey      = "format"
-	formatVersion  = "1"
-	bundlePrefix   = "b/"
-	vmPrefix       = "v/"
-	historyPrefix  = "c/"
-	ledgerPrefix   = "l/"
-	ledgerHeadKeys = "h/"
-	workingPrefix  = "w/"
-	deletedPrefix  = "x/"
+	formatKey       = "format"
+	formatVersion   = "1"
+	bundlePrefix    = "b/"
+	vmPrefix        = "v/"
+	historyPrefix   = "c/"
+	ledgerPrefix    = "l/"
+	ledgerHeadKeys  = "h/"
+	workingPrefix   = "w/"
+	deletedPrefix   = "x/"
+	retentionPrefix = "r/"
+	settingsKey     = "settings"
 
 	maxNameBytes = 128
 )
@@ -40,10 +45,17 @@ func historyKeys(vm string) []byte    { return []byte(historyPrefix + vm + "\x00
 func ledgerKeys(vm string) []byte     { return []byte(ledgerPrefix + vm + "\x00") }
 func ledgerHeadKey(vm string) []byte  { return []byte(ledgerHeadKeys + vm) }
 func deletedKey(vm string) []byte     { return []byte(deletedPrefix + vm) }
+func retentionKey(vm string) []byte   { return []byte(retentionPrefix + vm) }
 func workingKey(id SnapshotID) []byte { return append([]byte(workingPrefix), id[:]...) }
 func checkpointKey(vm string, n int) []byte {
 	return binary.BigEndian.AppendUint32(historyKeys(vm), uint32(n))
 }
+
+// checkpointOf is checkpointKey's inverse.
+func checkpointOf(key []byte) (vm string, n int) {
+	return string(key[len(historyPrefix) : len(key)-5]), int(binary.BigEndian.Uint32(key[len(key)-4:]))
+}
+
 func ledgerKey(vm string, seq uint64) []byte {
 	return binary.BigEndian.AppendUint64(ledgerKeys(vm), seq)
 }

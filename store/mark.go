@@ -15,9 +15,15 @@ import (
 // is not seen: whoever sweeps must not remove chunks that were put or found since then.
 // An error means that the marks are incomplete and nothing may be removed.
 func (s *Store) Mark(ctx context.Context, visit func(cas.Hash)) error {
-	roots, err := s.roots(ctx)
+	_, err := s.mark(ctx, nil, visit)
+	return err
+}
+
+// mark is Mark as if some checkpoints weren't there; it tells how many snapshots it started from.
+func (s *Store) mark(ctx context.Context, without map[string]map[int]bool, visit func(cas.Hash)) (snapshots int, err error) {
+	roots, err := s.roots(ctx, without)
 	if err != nil {
-		return fmt.Errorf("mark: %w", err)
+		return 0, fmt.Errorf("mark: %w", err)
 	}
 	// With a cache of its own, so that the nodes of running VMs stay in the other.
 	m := &marker{s: s, nodeReader: nodeReader{s.chunks, newNodeCache(markCacheBytes)}, ctx: ctx, visit: visit, seen: map[cas.Hash]struct{}{}}
@@ -29,26 +35,26 @@ func (s *Store) Mark(ctx context.Context, visit func(cas.Hash)) error {
 		leaves = append(leaves, cas.Ref{Hash: h})
 	}
 	if err := m.walk(0, leaves); err != nil {
-		return fmt.Errorf("mark what is being stored: %w", err)
+		return 0, fmt.Errorf("mark what is being stored: %w", err)
 	}
 	for _, im := range roots.images {
 		if err := m.image(im); err != nil {
-			return fmt.Errorf("mark what is being stored: %w", err)
+			return 0, fmt.Errorf("mark what is being stored: %w", err)
 		}
 	}
 	for id := range roots.snapshots {
 		sn, err := s.Snapshot(ctx, id)
 		if err != nil {
-			return fmt.Errorf("mark: %w", err)
+			return 0, fmt.Errorf("mark: %w", err)
 		}
 		visit(id)
 		for _, im := range sn.record.Images {
 			if err := m.image(im); err != nil {
-				return fmt.Errorf("mark snapshot %s: %w", id, err)
+				return 0, fmt.Errorf("mark snapshot %s: %w", id, err)
 			}
 		}
 	}
-	return nil
+	return len(roots.snapshots), nil
 }
 
 // markCacheBytes holds the bases that the patches of one VM's checkpoints share.

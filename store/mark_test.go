@@ -160,6 +160,32 @@ func TestGcBesideACheckpointTakesNothingOfIt(t *testing.T) {
 	}
 }
 
+func TestWhatATransactionDescendsFromStays(t *testing.T) {
+	ctx := context.Background()
+	s, m := newStore(t)
+	newVM(t, s, "vm")
+	newVM(t, s, "other")
+	c := checkpoint(t, s, "vm", memBytes, delta{0: page(1), 200: page(2)})
+	txn, err := s.Begin(ctx, c.Snapshot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer txn.Abort()
+	if err := s.DeleteVM(ctx, "vm"); err != nil {
+		t.Fatal(err)
+	}
+	sweep(t, s, m)
+	if _, err := txn.PutImage(ctx, ImageSpec{"mem", memBytes}, delta{0: page(3)}); err != nil {
+		t.Fatal(err)
+	}
+	last, err := txn.Commit(ctx, Meta{Kind: "checkpoint"}, Move{VM: "other", ExpectHead: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sweep(t, s, m)
+	mustHold(t, image(t, s, last.Snapshot, "mem"), delta{0: page(3), 200: page(2)})
+}
+
 func TestMarksAreIncompleteWhenAnyNodeIsMissing(t *testing.T) {
 	ctx := context.Background()
 	s, m := newStore(t)

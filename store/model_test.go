@@ -17,8 +17,9 @@ import (
 )
 
 var (
-	modelSeed  = flag.Uint64("seed", 0, "seed of the model test; 0: another one each time")
-	modelSteps = flag.Int("steps", 1500, "steps of the model test, bounded by two seconds as well")
+	modelSeed    = flag.Uint64("seed", 0, "seed of the model test; 0: another one each time")
+	modelSteps   = flag.Int("steps", 0, "steps of the model tests; 0: as many as there is time for")
+	modelSeconds = flag.Float64("seconds", 1.5, "how long a model test goes on")
 )
 
 // model is the store in plain Go: what each VM's history is, and what each checkpoint's memory holds.
@@ -34,6 +35,7 @@ type model struct {
 
 type modelVM struct {
 	head, next int
+	was        map[int]int // each checkpoint's parent when it was made, also of those that are gone
 	points     map[int]*modelPoint
 	ledger     []string
 }
@@ -50,28 +52,31 @@ func TestAnyHistoryIsWhatTheModelSays(t *testing.T) {
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
-	again := fmt.Sprintf("again: go test ./store -run AnyHistory -seed %d -steps %d", seed, *modelSteps)
 	m := &model{t: t, rng: rand.New(rand.NewPCG(seed, 0)), chunks: castest.NewMemory(), dir: t.TempDir(), vms: map[string]*modelVM{}}
 	m.s = reopen(t, m.dir, m.chunks)
-	defer func() {
-		if t.Failed() {
-			t.Log(again)
-		}
-	}()
-	end := time.Now().Add(2 * time.Second)
-	steps := []struct {
-		weight int
-		do     func()
-	}{
+	m.run(seed, []modelStep{
 		{2, m.create}, {30, m.checkpoint}, {4, m.fork}, {8, m.rewind}, {4, m.pin}, {1, m.delete}, {8, m.read}, {4, m.diff},
-		{4, m.fail}, {2, m.collect}, {2, func() { forget(m.s) }}, {1, m.chunks.Move}, {1, m.crash},
-	}
-	total := 0
+		{4, m.fail}, {2, m.collect}, {2, func() { forget(m.s) }}, {1, func() { m.chunks.Move() }}, {1, m.crash},
+	})
+	m.check()
+}
+
+type modelStep struct {
+	weight int
+	do     func()
+}
+
+// run takes steps by chance until the time is over, or as many as were asked for.
+func (m *model) run(seed uint64, steps []modelStep) {
+	end := time.Now().Add(time.Duration(*modelSeconds * float64(time.Second)))
+	total, done := 0, 0
+	defer func() {
+		m.t.Logf("%d steps; again: go test ./store -run '^%s$' -seed %d -steps %d", done, m.t.Name(), seed, done+1)
+	}()
 	for _, st := range steps {
 		total += st.weight
 	}
-	done := 0
-	for ; done < *modelSteps && time.Now().Before(end); done++ {
+	for ; *modelSteps > 0 && done < *modelSteps || *modelSteps == 0 && time.Now().Before(end); done++ {
 		pick := m.rng.IntN(total)
 		for _, st := range steps {
 			if pick -= st.weight; pick < 0 {
@@ -80,8 +85,6 @@ func TestAnyHistoryIsWhatTheModelSays(t *testing.T) {
 			}
 		}
 	}
-	m.check()
-	t.Logf("%d steps with seed %d", done, seed)
 }
 
 func (m *model) any() (string, *modelVM) {
@@ -123,7 +126,7 @@ func (m *model) create() {
 		return
 	}
 	m.must(err)
-	m.vms[id] = &modelVM{head: -1, next: 1, points: map[int]*modelPoint{}, ledger: []string{"created"}}
+	m.vms[id] = &modelVM{head: -1, next: 1, was: map[int]int{}, points: map[int]*modelPoint{}, ledger: []string{"created"}}
 }
 
 // sizes are images of one and of two levels, and one that ends inside a slot.
@@ -174,7 +177,7 @@ func (m *model) checkpoint() {
 	if c.Number != v.next || c.Parent != v.head {
 		m.t.Fatalf("%s: checkpoint %+v, want number %d parent %d", id, c, v.next, v.head)
 	}
-	v.points[v.next] = after
+	v.points[v.next], v.was[v.next] = after, v.head
 	v.head, v.next = v.next, v.next+1
 	v.ledger = append(v.ledger, "checkpoint")
 }
@@ -191,7 +194,7 @@ func (m *model) fork() {
 		return
 	}
 	m.must(m.s.CreateVM(context.Background(), VM{ID: child}, &ForkPoint{id, n}))
-	m.vms[child] = &modelVM{head: 0, next: 1, ledger: []string{"fork_point"},
+	m.vms[child] = &modelVM{head: 0, next: 1, was: map[int]int{0: -1}, ledger: []string{"fork_point"},
 		points: map[int]*modelPoint{0: {parent: -1, mem: point.mem, bytes: point.bytes}}}
 	v.ledger = append(v.ledger, "fork")
 }
@@ -240,6 +243,7 @@ func (m *model) fail() {
 		m.t.Fatal(err)
 	case err == nil: // there were fewer operations
 		after := &modelPoint{parent: v.head, mem: delta{}, bytes: size}
+		v.was[c.Number] = v.head
 		if v.head >= 0 {
 			after.mem = maps.Clone(v.points[v.head].mem)
 		}

@@ -37,6 +37,18 @@ func newNodeCache(limitBytes int) *nodeCache {
 	return c
 }
 
+// clear forgets all nodes.
+func (c *nodeCache) clear() {
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock()
+		s.items = map[cas.Hash]*cachedNode{}
+		s.ring.next, s.ring.prev = &s.ring, &s.ring
+		s.bytes = 0
+		s.mu.Unlock()
+	}
+}
+
 func (c *nodeCache) get(h cas.Hash) *node {
 	s := &c.shards[h[0]%16]
 	s.mu.Lock()

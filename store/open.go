@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	badger "github.com/dgraph-io/badger/v4"
+	badgeroptions "github.com/dgraph-io/badger/v4/options"
 )
 
 const (
@@ -33,9 +35,13 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 
 func openStore(ctx context.Context, c Config) (_ *Store, err error) {
 	s := &Store{
-		dir: c.Dir, chunks: c.Chunks, now: c.Now, workers: c.Workers,
+		dir: c.Dir, chunks: c.Chunks, now: c.Now, log: c.Log, workers: c.Workers,
 		nodes: &nodeReader{c.Chunks, newNodeCache(nodeCacheBytes)}, freeBytes: freeBytes,
-		txns: map[*Txn]struct{}{}, pins: map[SnapshotID]int{},
+		txns: map[*Txn]struct{}{}, pins: map[SnapshotID]int{}, turn: make(chan struct{}, 1),
+	}
+	s.garbage.unknown.Store(true)
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
 	}
 	if s.now == nil {
 		s.now = time.Now
@@ -58,12 +64,23 @@ func openStore(ctx context.Context, c Config) (_ *Store, err error) {
 	if err := s.checkSpace(); err != nil {
 		return nil, err
 	}
-	if s.db, err = badger.Open(options(c.Dir, c.Log)); err != nil {
+	if err := s.markOpen(ctx, c.Trial); err != nil {
+		return nil, err
+	}
+	if s.db, err = openDatabase(options(c.Dir, c.Log)); err != nil {
+		return nil, blame(err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.closeDatabase())
+		}
+	}()
+	if s.witness, err = openWitness(c.Dir, s.db); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			s.db.Close()
+			s.witness.file.Close()
 		}
 	}()
 	if err := s.checkFormat(ctx); err != nil {
@@ -73,6 +90,19 @@ func openStore(ctx context.Context, c Config) (_ *Store, err error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// openDatabase refuses a database with a damaged table, and makes an error of what Badger panics with.
+func openDatabase(o badger.Options) (db *badger.DB, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			db, err = nil, fmt.Errorf("the database can't be read: %v: %w", p, ErrDatabase)
+		}
+	}()
+	if err := verifyTables(o); err != nil {
+		return nil, err
+	}
+	return badger.Open(o)
 }
 
 // options suit few, small, precious values: synced, one version, nothing in value logs, little memory.
@@ -88,6 +118,8 @@ func options(dir string, log *slog.Logger) badger.Options {
 		WithNumCompactors(2).
 		WithValueThreshold(valueThreshold).
 		WithValueLogFileSize(valueLogBytes).
+		WithVerifyValueChecksum(true).
+		WithChecksumVerificationMode(badgeroptions.OnBlockRead). // Badger's default is to trust the disk
 		WithBlockCacheSize(blockCache).
 		WithIndexCacheSize(indexCache).
 		WithMetricsEnabled(false)
@@ -125,12 +157,25 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
-	err := s.db.Close()
+	err := errors.Join(s.closeDatabase(), s.witness.file.Close())
 	s.lock.release()
 	if err != nil {
 		return fmt.Errorf("close store %s: %w", s.dir, err)
 	}
 	return nil
+}
+
+// closeDatabase closes it in order. Where that fails the marker stays: the next Open looks twice.
+func (s *Store) closeDatabase() error {
+	if err := s.checkSpace(); err != nil {
+		// Badger would write what it has in memory into a mapped file, and die of SIGBUS. All of it is in its synced log,
+		// so it is left as a power cut would leave it, to be released with the process.
+		return nil
+	}
+	if err := s.db.Close(); err != nil {
+		return err
+	}
+	return s.unmark()
 }
 
 // badgerLog passes on what Badger says; its news about its own workings are debug messages here.

@@ -17,6 +17,7 @@ const lockDirVariable = "STORE_TEST_LOCK_DIR"
 
 // TestMain lets this binary be the other process that has the store open, until its stdin ends.
 func TestMain(m *testing.M) {
+	playOther()
 	dir := os.Getenv(lockDirVariable)
 	if dir == "" {
 		os.Exit(m.Run())

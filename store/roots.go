@@ -72,7 +72,7 @@ type rootSet struct {
 // (what they descend from), and those pinned. In the making, and so only seen by Mark, are the images of open transactions.
 func (s *Store) Roots(ctx context.Context) iter.Seq2[SnapshotID, error] {
 	return func(yield func(SnapshotID, error) bool) {
-		roots, err := s.roots(ctx)
+		roots, err := s.roots(ctx, nil)
 		if err != nil {
 			yield(SnapshotID{}, err)
 			return
@@ -86,8 +86,8 @@ func (s *Store) Roots(ctx context.Context) iter.Seq2[SnapshotID, error] {
 }
 
 // roots collects what is in memory before and after what is in Badger: a transaction that commits meanwhile is seen in
-// one of them, and so is a pin that is set on what is then deleted.
-func (s *Store) roots(ctx context.Context) (*rootSet, error) {
+// one of them, and so is a pin that is set on what is then deleted. Checkpoints in without are passed over.
+func (s *Store) roots(ctx context.Context, without map[string]map[int]bool) (*rootSet, error) {
 	roots := &rootSet{snapshots: map[SnapshotID]struct{}{}}
 	s.rootsInMemory(roots)
 	err := s.view(ctx, func(tx *badger.Txn) error {
@@ -111,9 +111,15 @@ func (s *Store) roots(ctx context.Context) (*rootSet, error) {
 		if err != nil {
 			return err
 		}
-		return scanHistory(tx, []byte(historyPrefix), func(_ int, r *checkpointRecord) error {
+		return scan(tx, []byte(historyPrefix), func(key, value []byte) error {
+			vm, n := checkpointOf(key)
+			if without[vm][n] {
+				return nil
+			}
+			var r checkpointRecord
+			err := decodeJSON(key, value, &r)
 			roots.snapshots[SnapshotID(r.Snapshot)] = struct{}{}
-			return nil
+			return err
 		})
 	})
 	s.rootsInMemory(roots)

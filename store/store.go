@@ -51,6 +51,10 @@ type Config struct {
 	Now     func() time.Time // nil: time.Now
 	Workers int              // goroutines that hash and compare; 0: GOMAXPROCS
 	Log     *slog.Logger     // nil: none
+
+	// Trial runs TryOpen(dir) in another process, and gives DiedTrying when that dies. Open asks for it where the
+	// database was not closed the last time. nil: a damaged database may kill this process.
+	Trial func(ctx context.Context, dir string) error
 }
 
 // Store is open until Close. All methods are safe for concurrent use.
@@ -58,6 +62,7 @@ type Store struct {
 	dir     string
 	chunks  cas.Store
 	now     func() time.Time
+	log     *slog.Logger
 	workers int
 	lock    *dirLock
 	nodes   *nodeReader
@@ -68,10 +73,13 @@ type Store struct {
 	closed bool // guarded by life
 
 	write        sync.Mutex // one read-modify-write of db at a time
+	witness      *witness
 	beforeCommit func() error
 	freeBytes    func(dir string) (uint64, error)
 
-	open sync.WaitGroup // open transactions
+	open    sync.WaitGroup // open transactions
+	turn    chan struct{}  // holds one token while gc, check or repair runs
+	garbage garbageMeter
 
 	mu      sync.Mutex // guards the rest
 	closing bool

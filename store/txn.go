@@ -107,7 +107,9 @@ func (t *Txn) Abort() {
 		return
 	}
 	t.ended = true
+	garbage := t.newBytes
 	t.mu.Unlock()
+	t.s.garbage.add(garbage)
 	t.s.mu.Lock()
 	delete(t.s.txns, t)
 	t.s.mu.Unlock()

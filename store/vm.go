@@ -45,6 +45,13 @@ func (s *Store) CreateVM(ctx context.Context, v VM, from *ForkPoint) error {
 			r.Created = s.now().UTC().Round(0)
 		}
 		if from == nil {
+			if v.Bundle != (SnapshotID{}) {
+				if ok, err := isBootable(tx, v.Bundle); err != nil {
+					return err
+				} else if !ok {
+					return fmt.Errorf("its bundle's snapshot %s: %w", v.Bundle, ErrNotFound)
+				}
+			}
 			if err := putJSON(tx, vmKey(v.ID), r); err != nil {
 				return err
 			}

@@ -65,7 +65,7 @@ func (s *Store) WorkingSet(ctx context.Context, id SnapshotID) (slots []uint64, 
 
 // ForgetWorkingSets removes those of snapshots that are no roots any more, at most 4096 at once, and tells how many. For gc.
 func (s *Store) ForgetWorkingSets(ctx context.Context) (forgotten int, err error) {
-	roots, err := s.roots(ctx)
+	roots, err := s.roots(ctx, nil)
 	if err != nil {
 		return 0, fmt.Errorf("forget working sets: %w", err)
 	}

@@ -98,7 +98,8 @@ type Machine interface {
 	Pause(ctx context.Context) error
 	// Resume lets a paused machine go on; also after SaveState.
 	Resume(ctx context.Context) error
-	// SaveState gives the state of a paused machine.
+	// SaveState gives the state of a paused machine. It may run beside the tracker's Cut; memory and state are one instant only
+	// if the tracker has nothing pending after both.
 	SaveState(ctx context.Context) (State, error)
 	Tracker() memtrack.Tracker
 	// Memory reads guest memory, bringing absent pages in. For hashing and tests.

@@ -14,6 +14,8 @@ const (
 	packSuffix = ".pack"
 	runSuffix  = ".run"
 	tmpSuffix  = ".tmp"
+
+	quarantineSuffix = ".quarantine" // behind the name a damaged pack had: nothing reads it, nothing removes it
 )
 
 func baseName(path string) string { return filepath.Base(path) }

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"path/filepath"
 
+	"flash/cas"
 	"flash/cas/pack"
 )
 
@@ -12,7 +13,7 @@ import (
 // when the new one is durable.
 type compactor struct {
 	s       *Store
-	stats   *SweepStats
+	stats   *cas.SweepStats
 	recoder *pack.Recoder
 	header  pack.Header
 	tmp     string
@@ -50,7 +51,9 @@ func (c *compactor) add(ctx context.Context, p *packFile, keep func(pack.Entry) 
 	if err := c.begin(); err != nil {
 		return err
 	}
-	if err := sealed.Reseal(ctx, c.builder, c.recoder, keep); err != nil {
+	// What another source had too is there, checked, once: a crash between a copy and the removal of its source leaves two.
+	once := func(e pack.Entry) bool { return !c.builder.Has(e.Hash) && keep(e) }
+	if err := sealed.Reseal(ctx, c.builder, c.recoder, once); err != nil {
 		if isNoSpace(err) {
 			err = noSpace(err)
 		}
@@ -156,6 +159,11 @@ func (s *Store) publishPack(p *packFile, f File, tmp string, t pack.Trailer, ent
 
 // removePack takes a pack out of index and catalogue, and removes its file. Readers that found it look again.
 func (s *Store) removePack(p *packFile) (bytes int64, err error) {
+	return s.takeOut(p, s.fs.Remove)
+}
+
+// takeOut takes a pack out of index and catalogue, and has dispose do something with its file.
+func (s *Store) takeOut(p *packFile, dispose func(path string) error) (bytes int64, err error) {
 	s.packs.remove(p)
 	s.index.forget(p)
 	p.mu.Lock()
@@ -165,5 +173,5 @@ func (s *Store) removePack(p *packFile) (bytes int64, err error) {
 		p.file.Close()
 		p.file = nil
 	}
-	return p.bytes, s.fs.Remove(p.path)
+	return p.bytes, dispose(p.path)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"testing"
 	"time"
 
@@ -27,7 +28,7 @@ func crashConfig(fs local.FS, seed uint64) local.Config {
 		Dir: "/store", FS: fs, TargetPackBytes: 12_000, Workers: 1,
 		Now:  func() time.Time { now = now.Add(time.Second); return now },
 		Rand: rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)}),
-	}.Inline(2)
+	}.Inline(2).SkipSync(os.Getenv(sabotageVariable) == "skip-sync")
 }
 
 // oracle knows what a store must and may hold.

@@ -70,8 +70,8 @@ func TestFlippedBitIsToldWithItsPlaceAndHealedByTheNextPut(t *testing.T) {
 		if err != nil || corruptSeen != 1 {
 			t.Errorf("GetMany: %d corrupt, %v", corruptSeen, err)
 		}
-		var found []local.Damage
-		st, err := s.Verify(t.Context(), 1, func(d local.Damage) { found = append(found, d) })
+		var found []cas.Damage
+		st, err := s.Verify(t.Context(), 1, func(d cas.Damage) { found = append(found, d) })
 		if err != nil || len(found) == 0 || st.Damages != int64(len(found)) {
 			t.Errorf("Verify: %+v, %v, %v", st, found, err)
 		}
@@ -112,7 +112,7 @@ func TestSealedPackWithoutAFooterIsStillRead(t *testing.T) {
 			s = mustOpen(t, c)
 			have(t, s, chunks)
 			found := 0
-			if _, err := s.Verify(t.Context(), 1, func(local.Damage) { found++ }); err != nil || found == 0 {
+			if _, err := s.Verify(t.Context(), 1, func(cas.Damage) { found++ }); err != nil || found == 0 {
 				t.Errorf("Verify finds nothing (%v)", err)
 			}
 		})

@@ -10,6 +10,7 @@
 //	packs/<pack id>.open    the open pack, or a rotated one not sealed yet
 //	packs/<content hash>.pack
 //	packs/<pack id>.tmp     a pack being written whole; removed at open
+//	packs/….quarantine      a damaged pack that Repair has replaced; never read, never removed
 //	index/<sequence>.run    removed freely: everything in it comes from the packs' footers
 //
 // # Durability

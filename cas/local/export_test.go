@@ -6,3 +6,9 @@ func (c Config) Inline(flushTables int) Config {
 	c.inline, c.flushTables = true, flushTables
 	return c
 }
+
+// SkipSync makes Sync promise what it hasn't done.
+func (c Config) SkipSync(skip bool) Config {
+	c.skipSync = skip
+	return c
+}

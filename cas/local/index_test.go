@@ -73,7 +73,7 @@ func TestIndexIsMadeAgainFromThePacks(t *testing.T) {
 			}
 			s := mustOpen(t, c)
 			have(t, s, chunks)
-			if st, err := s.Verify(t.Context(), 1, func(d local.Damage) { t.Error(d) }); err != nil || st.Records != 200 {
+			if st, err := s.Verify(t.Context(), 1, func(d cas.Damage) { t.Error(d) }); err != nil || st.Records != 200 {
 				t.Errorf("Verify: %+v, %v", st, err)
 			}
 		})

@@ -46,6 +46,7 @@ func (s *Store) load(ctx context.Context) error {
 			opened = append(opened, path)
 		case strings.HasSuffix(f.Name, tmpSuffix):
 			err = s.fs.Remove(path)
+		case strings.HasSuffix(f.Name, quarantineSuffix):
 		default:
 			s.log.Warn("a file that is no pack lies among the packs", "file", path)
 		}

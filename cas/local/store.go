@@ -50,6 +50,7 @@ type Config struct {
 	Rand         io.Reader        // of pack ids; nil: crypto/rand
 
 	inline      bool // maintenance runs at the end of Put: tests that count operations
+	skipSync    bool // sabotage: Sync does nothing; set by the test that wants the crash tests red
 	flushTables int
 }
 
@@ -66,6 +67,7 @@ type Store struct {
 	workers     int
 	flushTables int
 	inline      bool
+	skipSync    bool
 	log         *slog.Logger
 	now         func() time.Time
 	rand        io.Reader
@@ -129,7 +131,7 @@ func newStore(c Config) *Store {
 	s := &Store{
 		fs: c.FS, dir: c.Dir, packsDir: filepath.Join(c.Dir, "packs"), indexDir: filepath.Join(c.Dir, "index"),
 		key: c.Key, keyID: cas.KeyID(c.Key), targetBytes: c.TargetPackBytes, reserve: c.ReserveBytes,
-		workers: c.Workers, flushTables: c.flushTables, inline: c.inline, log: c.Log, now: c.Now, rand: c.Rand,
+		workers: c.Workers, flushTables: c.flushTables, inline: c.inline, skipSync: c.skipSync, log: c.Log, now: c.Now, rand: c.Rand,
 		bad: map[badPlace]struct{}{}, maintainWork: make(chan struct{}, 1), maintainDone: make(chan struct{}),
 	}
 	s.packs.packs = map[cas.PackID]*packFile{}

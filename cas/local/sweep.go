@@ -19,7 +19,7 @@ var ErrSweeping = errors.New("a sweep is running already")
 //	sw, err := s.BeginSweep(ctx)
 //	defer sw.End()
 //	live := mark everything reachable; what open transactions put before BeginSweep too
-//	stats, err := sw.Run(ctx, live)
+//	stats, err := sw.Run(ctx, live, budget)
 //
 // Only packs that were there at BeginSweep are swept. A pack is condemned before it is copied: readers still use it,
 // and no writer refers to it any more. It is removed when the copy of what lives in it is durable and found by the index.
@@ -28,17 +28,7 @@ type Sweep struct {
 	packs []*packFile
 }
 
-// SweepStats says what a sweep did.
-type SweepStats struct {
-	Packs        int   // looked at
-	RemovedPacks int   // of these, empty ones and compacted ones
-	MadePacks    int   // that hold what was kept of the compacted ones
-	LiveChunks   int64 // in the packs looked at
-	DeadChunks   int64 // some of which stay, in packs that are not worth a copy
-	FreedBytes   int64 // of the removed packs
-	WrittenBytes int64 // of the made packs
-	DamagedPacks int   // not compacted, because a record that lives is damaged
-}
+var _ cas.Sweep = (*Sweep)(nil)
 
 const (
 	// A pack is compacted when a quarter of it is dead: the store is at most a third larger than what lives in it.
@@ -48,8 +38,9 @@ const (
 )
 
 // BeginSweep seals the open pack, so that it is swept too, and begins to remember what is referred to. ErrSweeping.
-func (s *Store) BeginSweep(ctx context.Context) (*Sweep, error) {
-	if err := s.Seal(ctx); err != nil {
+func (s *Store) BeginSweep(ctx context.Context) (cas.Sweep, error) {
+	// A pack that can't be sealed because it is damaged stays, whole, until a repair: no reason to sweep none of the others.
+	if err := s.Seal(ctx); err != nil && !errors.Is(err, pack.ErrDamaged) {
 		return nil, fmt.Errorf("begin a sweep: %w", err)
 	}
 	s.sweepMu.Lock()
@@ -98,29 +89,45 @@ func (s *Store) isTouched(h cas.Hash) bool {
 	return touched
 }
 
-// census is what a pack holds.
-type census struct {
-	pack      *packFile
-	live      int64 // bytes of records
-	liveCount int
-	dead      int64
+// Measure counts what Run would do.
+func (w *Sweep) Measure(ctx context.Context, live func(cas.Hash) bool) (cas.SweepStats, error) {
+	var stats cas.SweepStats
+	leave, err := w.enter()
+	if err != nil {
+		return stats, err
+	}
+	defer leave()
+	chosen, err := w.choose(ctx, live, &stats)
+	if err != nil {
+		return stats, fmt.Errorf("measure for a sweep: %w", err)
+	}
+	for _, c := range chosen {
+		stats.RemovedPacks++
+		stats.FreedBytes += c.bytes
+		if c.live > 0 {
+			stats.WrittenBytes += c.live + int64(c.liveCount)*pack.EntryBytes
+		}
+	}
+	if stats.WrittenBytes > 0 {
+		stats.MadePacks = int((stats.WrittenBytes + w.s.targetBytes - 1) / w.s.targetBytes)
+		stats.WrittenBytes += int64(stats.MadePacks) * (pack.HeaderBytes + pack.TrailerBytes)
+	}
+	return stats, nil
 }
 
 // Run removes and compacts packs. live is called from one goroutine. An error leaves the store whole: what was not
 // removed stays.
-func (w *Sweep) Run(ctx context.Context, live func(cas.Hash) bool) (SweepStats, error) {
-	var stats SweepStats
-	s := w.s
-	if s == nil {
-		return stats, fmt.Errorf("sweep: it has ended")
-	}
-	if err := s.gate.enter(); err != nil {
+func (w *Sweep) Run(ctx context.Context, live func(cas.Hash) bool, b cas.SweepBudget) (cas.SweepStats, error) {
+	var stats cas.SweepStats
+	leave, err := w.enter()
+	if err != nil {
 		return stats, err
 	}
-	defer s.gate.leave()
+	defer leave()
+	s := w.s
 	chosen, err := w.choose(ctx, live, &stats)
 	if err == nil {
-		err = w.compact(ctx, chosen, live, &stats)
+		err = w.compact(ctx, chosen, live, b, &stats)
 	}
 	s.maintainMu.Lock()
 	defer s.maintainMu.Unlock()
@@ -133,20 +140,43 @@ func (w *Sweep) Run(ctx context.Context, live func(cas.Hash) bool) (SweepStats, 
 	return stats, nil
 }
 
+// enter keeps the store from being closed.
+func (w *Sweep) enter() (leave func(), err error) {
+	if w.s == nil {
+		return nil, fmt.Errorf("sweep: it has ended")
+	}
+	if err := w.s.gate.enter(); err != nil {
+		return nil, err
+	}
+	return w.s.gate.leave, nil
+}
+
+// census is what a pack holds.
+type census struct {
+	pack      *packFile
+	bytes     int64 // of the file
+	live      int64 // bytes of records
+	liveCount int
+	dead      int64
+}
+
 // choose counts what lives, and gives the packs worth removing or compacting: those that free most first, so that a full
 // disk has room for the copies of the others.
-func (w *Sweep) choose(ctx context.Context, live func(cas.Hash) bool, stats *SweepStats) ([]census, error) {
+func (w *Sweep) choose(ctx context.Context, live func(cas.Hash) bool, stats *cas.SweepStats) ([]census, error) {
 	var chosen, small []census
 	for _, p := range w.packs {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		entries, err := w.s.packEntries(p)
+		if errors.Is(err, errGone) { // evicted meanwhile
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("pack %s: %w", p.name(), err)
 		}
 		stats.Packs++
-		c := census{pack: p}
+		c := census{pack: p, bytes: p.info().Bytes}
 		for _, e := range entries {
 			if live(e.Hash) || w.s.isTouched(e.Hash) {
 				c.live += int64(e.Bytes)
@@ -157,6 +187,8 @@ func (w *Sweep) choose(ctx context.Context, live func(cas.Hash) bool, stats *Swe
 			stats.DeadChunks++
 		}
 		stats.LiveChunks += int64(c.liveCount)
+		stats.LiveBytes += c.live
+		stats.DeadBytes += c.dead
 		switch {
 		case c.dead*100 >= (c.live+c.dead)*sweepDeadPercent:
 			chosen = append(chosen, c)
@@ -172,14 +204,20 @@ func (w *Sweep) choose(ctx context.Context, live func(cas.Hash) bool, stats *Swe
 }
 
 // compact condemns the chosen packs, one by one, and copies what lives in them.
-func (w *Sweep) compact(ctx context.Context, chosen []census, live func(cas.Hash) bool, stats *SweepStats) error {
+func (w *Sweep) compact(ctx context.Context, chosen []census, live func(cas.Hash) bool, b cas.SweepBudget, stats *cas.SweepStats) error {
 	s := w.s
 	out := compactor{s: s, stats: stats}
 	defer out.abort()
+	copied := int64(0)
 	for _, c := range chosen {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		if b.CopyBytes > 0 && copied > 0 && copied+c.live > b.CopyBytes {
+			stats.Postponed++
+			continue
+		}
+		copied += c.live
 		if out.builder != nil && out.builder.Bytes()+c.live > s.targetBytes {
 			if err := out.finish(); err != nil {
 				return err
@@ -196,6 +234,11 @@ func (w *Sweep) compact(ctx context.Context, chosen []census, live func(cas.Hash
 			}
 			s.log.Error("a pack with a damaged record is not compacted", "pack", c.pack.name(), "err", err)
 			stats.DamagedPacks++
+		}
+		if b.Pace != nil {
+			if err := b.Pace(ctx, c.live); err != nil {
+				return err
+			}
 		}
 	}
 	return out.finish()

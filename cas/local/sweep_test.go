@@ -12,14 +12,14 @@ import (
 	"flash/cas/local"
 )
 
-func sweep(t *testing.T, s *local.Store, live func(cas.Hash) bool) local.SweepStats {
+func sweep(t *testing.T, s *local.Store, live func(cas.Hash) bool) cas.SweepStats {
 	t.Helper()
 	w, err := s.BeginSweep(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.End()
-	st, err := w.Run(t.Context(), live)
+	st, err := w.Run(t.Context(), live, cas.SweepBudget{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestChunkReferredToDuringASweepStays(t *testing.T) {
 			put(t, s, chunks[20:25])
 		}
 		return false
-	})
+	}, cas.SweepBudget{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestPowerCutDuringASweepLosesNothingThatLives(t *testing.T) {
 			fs.CutAt(n)
 			w, err := s.BeginSweep(t.Context())
 			if err == nil {
-				_, err = w.Run(t.Context(), func(h cas.Hash) bool { return live[h] })
+				_, err = w.Run(t.Context(), func(h cas.Hash) bool { return live[h] }, cas.SweepBudget{})
 			}
 			cut := fs.HasCut()
 			if err != nil && !cut {
@@ -253,4 +253,35 @@ func TestSweepBesideReadersAndWriters(t *testing.T) {
 	if st := s.Stats(); st.Records > 200 {
 		t.Errorf("%d records are left of 100 that live", st.Records)
 	}
+}
+
+// Two packs may hold the same chunk after a crash between a copy and the removal of what it was copied from.
+func TestSweepJoinsTwoCopiesIntoOne(t *testing.T) {
+	a, b := mustOpen(t, local.Config{Dir: t.TempDir()}), mustOpen(t, local.Config{Dir: t.TempDir()})
+	chunks := castest.Chunks(a.Hasher(), 1, 20)
+	put(t, a, chunks)
+	put(t, b, chunks[5:])
+	if err := errors.Join(a.Seal(t.Context()), b.Seal(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	p := b.Packs()[0]
+	r, err := b.OpenPack(t.Context(), p.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := cas.ParseHash(p.Name[:64])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.ImportPack(t.Context(), content, r, p.Bytes); err != nil {
+		t.Fatal(err)
+	}
+	sweep(t, a, func(cas.Hash) bool { return true })
+	if st := a.Stats(); st.Packs != 1 || st.Records != 20 {
+		t.Errorf("%d packs, %d records", st.Packs, st.Records)
+	}
+	if _, err := a.Verify(t.Context(), 1, func(d cas.Damage) { t.Error(d) }); err != nil {
+		t.Error(err)
+	}
+	have(t, a, chunks)
 }

@@ -101,7 +101,10 @@ func (s *Store) syncPack(p *packFile) error {
 		return nil
 	}
 	if !p.suspect {
-		err := p.file.Sync()
+		var err error
+		if !s.skipSync {
+			err = p.file.Sync()
+		}
 		if err == nil && !p.dirSynced {
 			err = s.fs.SyncDir(s.packsDir)
 		}

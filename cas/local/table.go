@@ -54,6 +54,30 @@ func (t *table) find(k key) (location, bool) {
 	return location{t.pack, r.offset, r.bytes}, ok
 }
 
+// keyedPlace is a record as a table knows it, but for its offset.
+type keyedPlace struct {
+	key   key
+	bytes uint32
+}
+
+// placesIn lists what the table of p has, by offset. Nothing for a pack that has no table.
+func (x *index) placesIn(p *packFile) map[uint32]keyedPlace {
+	places := map[uint32]keyedPlace{}
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for _, t := range x.tables {
+		if t.pack != p {
+			continue
+		}
+		t.mu.RLock()
+		for k, r := range t.records {
+			places[r.offset] = keyedPlace{k, r.bytes}
+		}
+		t.mu.RUnlock()
+	}
+	return places
+}
+
 func (t *table) len() int {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

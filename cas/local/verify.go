@@ -13,27 +13,11 @@ import (
 	"flash/cas/pack"
 )
 
-// Damage is one finding of Verify.
-type Damage struct {
-	Pack   string   // file name
-	Hash   cas.Hash // of the chunk; zero when it is the pack that is damaged
-	Offset int64
-	Err    error
-}
-
-// VerifyStats says what Verify read. A check that read nothing proves nothing: look at Records.
-type VerifyStats struct {
-	Packs   int
-	Records int64
-	Bytes   int64 // of the packs
-	Damages int64 // calls of report
-}
-
 // Verify reads a fraction of the packs, chosen at random, or all (1), and checks every byte of them: checksums, names,
 // the footer, the content hash, and that the index finds every record. report is called for each finding, from one
 // goroutine. The error is about the check itself.
-func (s *Store) Verify(ctx context.Context, fraction float64, report func(Damage)) (VerifyStats, error) {
-	var stats VerifyStats
+func (s *Store) Verify(ctx context.Context, fraction float64, report func(cas.Damage)) (cas.VerifyStats, error) {
+	var stats cas.VerifyStats
 	if err := s.gate.enter(); err != nil {
 		return stats, err
 	}
@@ -81,13 +65,13 @@ func (s *Store) sample(fraction float64) ([]*packFile, error) {
 type verifier struct {
 	s       *Store
 	decoder *pack.Decoder
-	report  func(Damage)
-	stats   *VerifyStats
+	report  func(cas.Damage)
+	stats   *cas.VerifyStats
 }
 
 func (v *verifier) found(p *packFile, h cas.Hash, offset int64, err error) {
 	v.stats.Damages++
-	v.report(Damage{p.name(), h, offset, err})
+	v.report(cas.Damage{Pack: p.name(), Hash: h, Offset: offset, Err: err})
 }
 
 func (v *verifier) verify(p *packFile) {
@@ -137,6 +121,7 @@ func (v *verifier) sealed(p *packFile) error {
 // open verifies a pack that has no footer. Another Put may append to it meanwhile.
 func (v *verifier) open(p *packFile) error {
 	end := p.end.Load()
+	known := v.s.index.placesIn(p)
 	var plain []byte
 	st, err := pack.Scan(v.s.readerOf(p), end, func(f pack.Found) error {
 		v.stats.Records++
@@ -145,13 +130,49 @@ func (v *verifier) open(p *packFile) error {
 			v.found(p, f.Hash, f.Offset, err)
 		}
 		v.indexed(p, f.Hash, uint32(f.Offset))
+		delete(known, uint32(f.Offset))
 		return nil
 	})
+	if err == nil {
+		v.lost(p, known, end)
+	}
 	v.stats.Bytes += end
 	if err == nil && (st.DamagedBytes > 0 || st.End != end) {
 		err = fmt.Errorf("%d bytes among the records are in no good one: %w", st.DamagedBytes+end-st.End, pack.ErrDamaged)
 	}
 	return err
+}
+
+// lost tells of the records that the index knows in p and a scan doesn't find: places by offset.
+func (v *verifier) lost(p *packFile, places map[uint32]keyedPlace, end int64) {
+	for offset, place := range places {
+		if int64(offset)+int64(place.bytes) > end {
+			continue // appended since
+		}
+		record, err := v.s.readRecord(location{p, offset, place.bytes}, nil)
+		if err == nil {
+			_, _, err = v.decoder.AppendPlain(nil, record)
+		}
+		if err != nil {
+			v.found(p, v.nameOf(record, place.key), int64(offset), err)
+		}
+	}
+}
+
+// nameOf finds out what a damaged record was called: the index knows the beginning of its name. Either the name in its
+// framing is whole, or its bytes are and hash to it. Zero when neither is.
+func (v *verifier) nameOf(record []byte, k key) cas.Hash {
+	if r, plain, err := v.decoder.Damaged(record); err == nil && len(plain) >= r.NamedBytes {
+		if sum := v.s.Hasher().Sum(plain[:r.NamedBytes]); keyOf(sum) == k {
+			return sum
+		}
+	}
+	if len(record) >= pack.RecordHeaderBytes {
+		if h := pack.NameIn(record); keyOf(h) == k {
+			return h
+		}
+	}
+	return cas.Hash{}
 }
 
 // indexed checks that the index finds the record.

@@ -1,6 +1,7 @@
 package pack
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -34,6 +35,23 @@ func (d *Decoder) AppendPlain(dst, p []byte) ([]byte, Record, error) {
 		return dst, r, fmt.Errorf("record: its bytes hash to %s: %w", sum, ErrDamaged)
 	}
 	return plain, r, nil
+}
+
+// NameIn is the name in a record's framing, unchecked. Precondition: len(p) ≥ RecordHeaderBytes.
+func NameIn(p []byte) cas.Hash { return cas.Hash(p[16:48]) }
+
+// Damaged reads what it can of a record whose CRC is wrong, for a check that wants to name it: its framing, and its plain
+// bytes if they still decompress. Nothing of it may be served.
+func (d *Decoder) Damaged(p []byte) (Record, []byte, error) {
+	r, err := ParseRecord(p)
+	if err != nil || len(p) < r.Bytes() {
+		return r, nil, errors.Join(err, ErrDamaged)
+	}
+	plain, err := d.appendPayload(nil, p[RecordHeaderBytes:r.Bytes()], r)
+	if err != nil {
+		plain = nil
+	}
+	return r, plain, nil
 }
 
 // appendPayload decompresses. The room is what the framing says, and a payload that makes more or less is refused.

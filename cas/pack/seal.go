@@ -44,6 +44,7 @@ type Builder struct {
 	w          io.Writer
 	content    contentHasher
 	entries    []Entry
+	names      map[cas.Hash]struct{} // of entries
 	at         int64
 	plainBytes int64
 	err        error // the first failed write; nothing is written after it
@@ -51,7 +52,7 @@ type Builder struct {
 
 // NewBuilder begins a pack on w.
 func NewBuilder(w io.Writer, h Header) *Builder {
-	b := &Builder{w: w, content: newContentHasher()}
+	b := &Builder{w: w, content: newContentHasher(), names: map[cas.Hash]struct{}{}}
 	b.write(AppendHeader(nil, h))
 	return b
 }
@@ -68,8 +69,15 @@ func (b *Builder) Add(record []byte) (Entry, error) {
 	e := Entry{r.Hash, uint32(b.at), uint32(r.Bytes())}
 	b.write(record[:r.Bytes()])
 	b.entries = append(b.entries, e)
+	b.names[r.Hash] = struct{}{}
 	b.plainBytes += int64(r.PlainBytes)
 	return e, b.err
+}
+
+// Has tells whether a record of that name was added.
+func (b *Builder) Has(h cas.Hash) bool {
+	_, ok := b.names[h]
+	return ok
 }
 
 // Bytes is the length so far, footer not counted.

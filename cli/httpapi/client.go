@@ -184,8 +184,13 @@ func (c *Client) broken(ctx context.Context, err error) error {
 	if errors.As(err, &u) { // "Post \"http://flash/…\"" says nothing to anybody
 		err = u.Err
 	}
-	return host.Errorf(host.CodeDaemon, "its log flash.log may say why; a new one starts with the next command", "the daemon at %s went away: %w", c.where, err)
+	gone := host.Errorf(host.CodeDaemon, "its log flash.log may say why; a new one starts with the next command", "the daemon at %s went away: %w", c.where, err)
+	gone.Err = errors.Join(ErrWentAway, err)
+	return gone
 }
+
+// ErrWentAway: the daemon died over a request, and nobody knows how much of it was done.
+var ErrWentAway = errors.New("the daemon went away")
 
 // check turns a failure's answer into its error.
 func (c *Client) check(ctx context.Context, resp *http.Response) error {

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"flash/cas"
 	"flash/store"
 	"flash/vmm"
 	"flash/vmm/guest"
@@ -125,6 +126,19 @@ func (s *scripted) Logs(ctx context.Context, id string, follow bool, w io.Writer
 		return s.err
 	}
 	return s.out(ctx, w)
+}
+func (s *scripted) RemoveCheckpoint(_ context.Context, id string, n int) error {
+	_, err := answer[any](s, []any{id, n})
+	return err
+}
+func (s *scripted) GC(_ context.Context, r host.GCRequest) (host.GCReport, error) {
+	return answer[host.GCReport](s, r)
+}
+func (s *scripted) Check(_ context.Context, r host.CheckRequest) (store.CheckReport, error) {
+	return answer[store.CheckReport](s, r)
+}
+func (s *scripted) Debug(_ context.Context, r host.DebugRequest) (host.DebugDump, error) {
+	return answer[host.DebugDump](s, r)
 }
 func (s *scripted) Bundles(context.Context) ([]host.Bundle, error) {
 	return answer[[]host.Bundle](s, nil)
@@ -249,6 +263,22 @@ var calls = map[string]struct {
 	"ImportBundle": {host.ImportRequest{Path: "/p", Name: "n", DiskMiB: 8}, aBundle, func(ctx context.Context, a host.API) (any, error) {
 		return a.ImportBundle(ctx, host.ImportRequest{Path: "/p", Name: "n", DiskMiB: 8}, nil)
 	}},
+	"RemoveCheckpoint": {[]any{"a", 3}, nil, func(ctx context.Context, a host.API) (any, error) { return nil, a.RemoveCheckpoint(ctx, "a", 3) }},
+	"GC": {host.GCRequest{Apply: true, VMs: []string{"a"}, Retention: &store.Retention{KeepLast: 3, KeepHourly: 4, KeepDaily: 5, OlderThanSeconds: 6, MaxBytes: 7}, Save: true, Background: new(bool), EveryMinutes: 8},
+		host.GCReport{GCReport: store.GCReport{Applied: true, Removed: []store.RemovedCheckpoint{{VM: "a", Number: 1, Label: "l", Created: when, NewBytes: 2}}, Snapshots: 3,
+			Sweep: cas.SweepStats{Packs: 1, FreedBytes: 2, Postponed: 3}, Freed: 4, Took: 5}, Rules: map[string]store.Retention{"": {KeepLast: 1}}, Settings: store.Settings{GCOff: true}},
+		func(ctx context.Context, a host.API) (any, error) {
+			return a.GC(ctx, host.GCRequest{Apply: true, VMs: []string{"a"}, Retention: &store.Retention{KeepLast: 3, KeepHourly: 4, KeepDaily: 5, OlderThanSeconds: 6, MaxBytes: 7}, Save: true, Background: new(bool), EveryMinutes: 8})
+		}},
+	"Check": {host.CheckRequest{Read: 0.25, Repair: true}, store.CheckReport{Read: cas.VerifyStats{Packs: 1, Records: 2}, Snapshots: 3, Worst: store.Damage, Repair: &cas.RepairStats{Packs: 4, Quarantined: []string{"x"}},
+		Findings: []store.Finding{{Severity: store.Damage, Kind: "chunk", Pack: "p", Offset: 64, Hash: cas.Hash{1, 2}, Reason: "r", Touches: []store.Name{{VM: "a", Number: 1}}}, {Severity: store.Harmless, Kind: "pack", Touches: []store.Name{}}}},
+		func(ctx context.Context, a host.API) (any, error) {
+			return a.Check(ctx, host.CheckRequest{Read: 0.25, Repair: true})
+		}},
+	"Debug": {host.DebugRequest{What: "snapshot", Name: "a@3 %"}, host.DebugDump{Facts: []host.Fact{{Name: "n", Value: "v"}}, Columns: []string{"C"}, Rows: [][]string{{"1"}}},
+		func(ctx context.Context, a host.API) (any, error) {
+			return a.Debug(ctx, host.DebugRequest{What: "snapshot", Name: "a@3 %"})
+		}},
 	"RemoveBundle": {"b", nil, func(ctx context.Context, a host.API) (any, error) { return nil, a.RemoveBundle(ctx, "b") }},
 	"Info":         {nil, host.Info{Version: "1", PID: 2, Home: "/h", Capabilities: vmm.Capabilities{Tracker: "pagemap-scan", LazyPager: true, Reasons: map[string]string{"kvm": "no vmx"}}}, func(ctx context.Context, a host.API) (any, error) { return a.Info(ctx) }},
 }

@@ -16,6 +16,7 @@
 //	GET    /v1/host/flashvms/{vm_id}/checkpoints             history
 //	POST   /v1/host/flashvms/{vm_id}/checkpoints             take one now {"label","pin"}
 //	PATCH  /v1/host/flashvms/{vm_id}/checkpoints/{n}         {"pinned":true}
+//	DELETE /v1/host/flashvms/{vm_id}/checkpoints/{n}         its children hang on its nearest ancestor that is left
 //	GET    /v1/host/flashvms/{vm_id}/diff?from=1&to=3        to may be absent: the newest
 //	GET    /v1/host/flashvms/{vm_id}/ledger
 //	GET    /v1/host/flashvms/{vm_id}/logs?follow=true        the console, text/plain
@@ -28,6 +29,9 @@
 //	GET    /v1/host/bundles
 //	POST   /v1/host/bundles                                  {"build":{"kind","name","disk_mib"}} or {"import":{"path","name","disk_mib"}}
 //	DELETE /v1/host/bundles/{name}
+//	POST   /v1/host/gc                                       {"apply","flashvms","retention":{…},"save","background","every_minutes"}
+//	POST   /v1/host/check                                    {"read":0.05,"repair":false}: findings, and the checkpoints they touch
+//	GET    /v1/host/debug/{what}?name=…                      pack, node, snapshot, why: the store's formats, read only
 //
 // # Errors
 //

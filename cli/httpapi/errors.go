@@ -39,6 +39,7 @@ var kinds = map[host.Code]kind{
 	host.CodeVMRunning:          {http.StatusConflict, ExitRefused},
 	host.CodeBundleExists:       {http.StatusConflict, ExitRefused},
 	host.CodeIncompatible:       {http.StatusConflict, ExitRefused},
+	host.CodeNothingChecked:     {http.StatusConflict, ExitRefused},
 	host.CodeExecFailed:         {http.StatusUnprocessableEntity, ExitNotRun},
 	host.CodeCanceled:           {statusClientGone, ExitRefused},
 	host.CodeInternal:           {http.StatusInternalServerError, ExitRefused},

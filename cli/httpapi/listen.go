@@ -24,7 +24,7 @@ func ListenUnix(path string) (net.Listener, error) {
 	if err := removeDead(path); err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp(filepath.Dir(path), ".s")
+	dir, err := os.MkdirTemp(filepath.Dir(path), socketDirPrefix)
 	if err != nil {
 		return nil, fmt.Errorf("listen at %s: %w", path, err)
 	}
@@ -48,6 +48,27 @@ func ListenUnix(path string) (net.Listener, error) {
 		return nil, fmt.Errorf("listen at %s: %w", path, err)
 	}
 	return &listener{l, path, info}, nil
+}
+
+// socketDirPrefix begins the name of the folder a socket is made in; it is short, for a socket's path must be.
+const socketDirPrefix = ".s"
+
+// SweepSockets removes the half-made sockets that a killed daemon has left beside path. Precondition: no other daemon
+// makes one.
+func SweepSockets(path string) error {
+	dir := filepath.Dir(path)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("half-made sockets: %w", err)
+	}
+	for _, e := range entries {
+		if half, _ := filepath.Match(socketDirPrefix+"[0-9]*", e.Name()); half && e.IsDir() {
+			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+				return fmt.Errorf("half-made sockets: %w", err)
+			}
+		}
+	}
+	return nil
 }
 
 // removeDead removes a socket after a dial has proved that nobody answers. Anything but a socket is left alone.

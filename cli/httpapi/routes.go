@@ -31,6 +31,7 @@ func (s *Server) table() []route {
 		{"GET", vmPath + "/checkpoints", s.history},
 		{"POST", vmPath + "/checkpoints", s.checkpoint},
 		{"PATCH", vmPath + "/checkpoints/{n}", s.pin},
+		{"DELETE", vmPath + "/checkpoints/{n}", s.removeCheckpoint},
 		{"GET", vmPath + "/diff", s.diff},
 		{"GET", vmPath + "/ledger", s.ledger},
 		{"GET", vmPath + "/logs", s.logs},
@@ -43,6 +44,9 @@ func (s *Server) table() []route {
 		{"GET", "/v1/host/bundles", s.bundles},
 		{"POST", "/v1/host/bundles", s.addBundle},
 		{"DELETE", "/v1/host/bundles/{name}", s.removeBundle},
+		{"POST", "/v1/host/gc", s.gc},
+		{"POST", "/v1/host/check", s.checkStore},
+		{"GET", "/v1/host/debug/{what}", s.debug},
 	}
 }
 

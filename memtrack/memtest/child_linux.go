@@ -100,6 +100,7 @@ func (c *Child) Span() memtrack.Span { return c.span }
 // Begin begins an access; the channel gives the reply when there is one.
 //
 //	write FIRST COUNT VALUE   one byte in each page
+//	trickle FIRST COUNT VALUE the same, taking some time between two
 //	read FIRST COUNT          hash of the pages
 func (c *Child) Begin(op string, first, count uint64, value byte) <-chan string {
 	reply := make(chan string, 1)
@@ -216,6 +217,18 @@ func access(mem []byte, op string, first, count uint64, value byte) string {
 	}
 	for page := first; page < first+count; page++ {
 		mem[page*n+WrittenByte] = value
+		if op == "trickle" {
+			spin(trickleTime)
+		}
 	}
 	return "ok"
+}
+
+// trickleTime is what lies between two writes of a trickle: 4096 pages take 0.1 s.
+const trickleTime = 25 * time.Microsecond
+
+// spin waits without a system call, so that the writes don't keep step with whoever stops this process.
+func spin(d time.Duration) {
+	for began := time.Now(); time.Since(began) < d; {
+	}
 }

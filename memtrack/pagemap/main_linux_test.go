@@ -180,3 +180,62 @@ func TestScanGoesOnWhereTheKernelStopped(t *testing.T) {
 		d.Commit()
 	})
 }
+
+// A process that isn't paused, contrary to the contract, writes while cuts are taken; what is put together from them is what
+// it holds in the end. With soft-dirty that needs the process to stand still between reading the bits and clearing them.
+func TestNoWriteIsMissedHoweverItMeetsACut(t *testing.T) {
+	ways(t, func(t *testing.T, make func(memtrack.Baseline) memtrack.Tracker, ready func(memtrack.Span), _ bool) {
+		const pages = 4096
+		c := memtest.Start(t, pages, true)
+		tracker := make(memtrack.Zeroed)
+		ready(c.Span())
+		m := memtrack.NewProcess(c.Span())
+		if err := tracker.Start(m); err != nil {
+			t.Fatal(err)
+		}
+		known := [pages][memtrack.PageBytes]byte{}
+		take := func() int {
+			d, err := tracker.Cut(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Commit()
+			for page := range d.Slots() {
+				if err := d.ReadSlot(t.Context(), page, known[page][:]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return d.Len()
+		}
+		// Each page is written once, so that a missed write isn't mended by a later one.
+		written := c.Begin("trickle", 0, pages, 0x77)
+		busy := 0
+		for running := true; running; {
+			select {
+			case <-written:
+				running = false
+			default:
+			}
+			if take() > 0 {
+				busy++
+			}
+		}
+		if busy < 3 {
+			t.Errorf("only %d cuts met writes: the test sees little", busy)
+		}
+		t.Logf("%d cuts met writes", busy)
+		view, all := [memtrack.PageBytes]byte{}, uint64(pages)
+		missed := 0
+		for page := range all {
+			if err := m.View(t.Context(), []uint64{page}, view[:]); err != nil {
+				t.Fatal(err)
+			}
+			if view != known[page] {
+				missed++
+			}
+		}
+		if missed > 0 {
+			t.Errorf("%d of %d writes are in no cut", missed, pages)
+		}
+	})
+}

@@ -21,6 +21,7 @@ const (
 
 // SoftDirty tracks with the soft-dirty bits of the page table. It over-reports: the kernel sets the bit for whole new
 // mappings, and Linux forgets it for shared pages that were swapped out, so with shared memory and swap everything counts.
+// A cut stops the process for as long as it takes the bits (see standStill): even one that isn't paused loses no write.
 type SoftDirty struct {
 	baseline memtrack.Baseline
 
@@ -99,11 +100,17 @@ func (t *SoftDirty) take() ([]uint64, memtrack.Memory, error) {
 	if err := t.ledger.Ready(); err != nil {
 		return nil, nil, err
 	}
+	pid := t.memory.Span().PID
+	goOn, err := standStill(pid)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer goOn()
 	pages, err := t.dirty()
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := clearSoftDirty(t.memory.Span().PID); err != nil {
+	if err := clearSoftDirty(pid); err != nil {
 		t.lost = true
 		return nil, nil, err
 	}

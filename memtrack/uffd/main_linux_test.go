@@ -34,6 +34,9 @@ func newBase(t testing.TB, src memtrack.Source) *Base {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.Close() })
+	if os.Getenv(sabotageVariable) == "zero-fill" {
+		b.src = unfetched{src}
+	}
 	return b
 }
 

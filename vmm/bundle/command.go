@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"time"
 )
@@ -40,6 +41,8 @@ func (c command) run(ctx context.Context) ([]byte, error) {
 	cmd.Env = append(cmd.Env, c.env...)
 	prepareChild(cmd, c.ownMount)
 	cmd.WaitDelay = 2 * commandGrace
+	runtime.LockOSThread() // the kernel takes the end of the thread that started a child for the parent's
+	defer runtime.UnlockOSThread()
 	stderr := &tail{limit: 8 << 10}
 	cmd.Stderr, cmd.Stdin = stderr, c.stdin
 	var stdout bytes.Buffer

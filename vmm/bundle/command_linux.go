@@ -9,7 +9,10 @@ import (
 // prepareChild puts the child into a process group of its own, which is asked to end and then killed, so that the
 // children of mmdebstrap don't outlive a cancelled build.
 func prepareChild(cmd *exec.Cmd, ownMount bool) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Setpgid:   true,
+		Pdeathsig: syscall.SIGTERM, // when this process is killed; mmdebstrap then ends its own children
+	}
 	if ownMount {
 		cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS
 	}

@@ -28,9 +28,14 @@ var kernelDepend = regexp.MustCompile(`\b(linux-image-[0-9][^ ,|()]*)`)
 
 // kernel gives Debian's newest kernel for virtual machines, out of its package; nothing is installed on this host.
 func (b *builder) kernel(ctx context.Context) (kernel, error) {
+	return b.kernelOf(ctx, "cloud-", neededModules)
+}
+
+// kernelOf gives Debian's newest kernel of a flavour ("" is the one for real machines), with these modules and all they need.
+func (b *builder) kernelOf(ctx context.Context, flavour string, modules []string) (kernel, error) {
 	arch := debianArch()
 	name, meta := "", debPackage{}
-	meta, err := b.candidate(ctx, "linux-image-cloud-"+arch)
+	meta, err := b.candidate(ctx, "linux-image-"+flavour+arch)
 	if err == nil {
 		if name = kernelDepend.FindString(meta.depends); name == "" {
 			return kernel{}, fmt.Errorf("package %s depends on no kernel: %q", meta.name, meta.depends)
@@ -45,13 +50,13 @@ func (b *builder) kernel(ctx context.Context) (kernel, error) {
 			return kernel{}, ctx.Err()
 		}
 		// Offline: any kernel that was downloaded before is better than none.
-		file, version = b.newestCached(regexp.MustCompile(`^linux-image-[0-9].*-cloud-` + arch + `$`))
+		file, version = b.newestCached(regexp.MustCompile(`^linux-image-[0-9.]+[^-]*-[0-9]+-` + flavour + arch + `$`))
 		if file == "" {
 			return kernel{}, fmt.Errorf("kernel: %w", err)
 		}
 	}
 	b.step("unpack the kernel", 0, 0, "")
-	k, err := readKernel(ctx, file)
+	k, err := readKernel(ctx, file, modules)
 	k.version = version
 	return k, err
 }
@@ -59,8 +64,8 @@ func (b *builder) kernel(ctx context.Context) (kernel, error) {
 // debianArch is Debian's name for this host's architecture; it is the same as Go's where flash runs.
 func debianArch() string { return runtime.GOARCH }
 
-// readKernel takes the kernel and the needed modules out of a package.
-func readKernel(ctx context.Context, file string) (kernel, error) {
+// readKernel takes the kernel, these modules and all they need out of a package.
+func readKernel(ctx context.Context, file string, modules []string) (kernel, error) {
 	var k kernel
 	const boot, lib = "boot/vmlinuz-", "lib/modules/"
 	packed := map[string][]byte{} // all modules: which are needed is known only at the end
@@ -90,7 +95,7 @@ func readKernel(ctx context.Context, file string) (kernel, error) {
 	if k.image == nil {
 		return k, fmt.Errorf("package %s holds no kernel", path.Base(file))
 	}
-	k.modules, err = loadOrder(neededModules, func(name string) (module, bool, error) {
+	k.modules, err = loadOrder(modules, func(name string) (module, bool, error) {
 		if builtin[name] {
 			return module{}, false, nil
 		}

@@ -10,7 +10,7 @@ import (
 )
 
 // scratchPrefix begins the name of every build's scratch folder. A folder is in use while its lock is held; one whose
-// process died is removed by the next build.
+// process died is removed by SweepScratch.
 const scratchPrefix = "bundle-"
 
 // openScratch makes a folder below dir. release removes it, is safe to call twice, and must be called.
@@ -24,7 +24,7 @@ func openScratch(dir string) (scratch string, release func() error, err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return "", nil, fmt.Errorf("scratch folder: %w", err)
 	}
-	if err := sweepScratch(dir); err != nil {
+	if err := SweepScratch(dir); err != nil {
 		return "", nil, err
 	}
 	scratch, err = os.MkdirTemp(dir, scratchPrefix)
@@ -43,8 +43,8 @@ func openScratch(dir string) (scratch string, release func() error, err error) {
 	}, nil
 }
 
-// sweepScratch removes what builds that were killed have left.
-func sweepScratch(dir string) error {
+// SweepScratch removes what builds that were killed have left below dir, a Config.WorkDir. Every build does it first.
+func SweepScratch(dir string) error {
 	left, err := os.ReadDir(dir)
 	if err != nil {
 		return fmt.Errorf("scratch folder: %w", err)

@@ -45,8 +45,8 @@ func (h *handler) Session(seed []byte) {
 // Start starts a command, or goes on with one that the memory remembers.
 func (h *handler) Start(r guest.ExecRequest, o guest.Outputs) (guest.Process, error) {
 	m := h.m
-	if !m.awake() {
-		p := m.adopting[r.ID]
+	// Not only while it awakes: the server lists a command before it has come here.
+	if p := m.adoptee(r.ID); p != nil {
 		p.out = o
 		m.spawn(p.run)
 		// The server learns that it has started only when the host has greeted: until then nothing sends its output, and

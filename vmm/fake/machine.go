@@ -37,8 +37,7 @@ type Machine struct {
 	files      files
 	kernel     *kernel // nil until the guest has first run here
 	procs      map[*record]*process
-	adopting   map[string]*process // started before the restore, by exec ID
-	ran        bool                // the guest has run, here or before it was saved
+	ran        bool // the guest has run, here or before it was saved
 	restored   bool
 	unrepaired bool // restored, and its generator is still its siblings'
 
@@ -48,6 +47,8 @@ type Machine struct {
 	up     bool // awaken is over: the agent listens to the real host
 	events []string
 	ports  []*forward
+
+	adopting map[string]*process // started before the restore and not heard of since, by exec ID
 }
 
 func newMachine(e *Engine, s vmm.Spec, a vmm.Attach, memory *memtrack.Buffer, st *vmm.State) (*Machine, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"path"
 	"strings"
@@ -226,19 +227,22 @@ func (m *Machine) reap(p *process) {
 // adopt makes the commands go on that the memory remembers, and the server know them: it is told by a host of its own, in
 // a session of generation 0, before the real one can speak. Preconditions: the token is held; the machine is paused.
 func (m *Machine) adopt(ctx context.Context) error {
-	m.adopting = map[string]*process{}
+	adopting := map[string]*process{}
 	started := 0
 	for _, r := range m.kernel.Processes {
 		p := m.newProcess(r, guest.Outputs{})
 		if r.Group == r.Request.ID {
-			m.adopting[r.Request.ID] = p
+			adopting[r.Request.ID] = p
 		} else {
 			m.spawn(p.run)
 		}
 	}
-	if len(m.adopting) == 0 {
+	if len(adopting) == 0 {
 		return nil
 	}
+	m.mu.Lock()
+	m.adopting = maps.Clone(adopting)
+	m.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	host, inside := net.Pipe()
@@ -250,8 +254,7 @@ func (m *Machine) adopt(ctx context.Context) error {
 	}
 	open, never := io.Pipe() // standard input stays open for whoever attaches
 	for _, r := range m.kernel.Processes {
-		p := m.adopting[r.Request.ID]
-		if p == nil {
+		if adopting[r.Request.ID] == nil {
 			continue
 		}
 		request := r.Request // its timeout begins anew
@@ -263,6 +266,15 @@ func (m *Machine) adopt(ctx context.Context) error {
 	}
 	err = errors.Join(ctx.Err(), client.Close(), never.Close(), <-served)
 	return err
+}
+
+// adoptee gives the process that goes on under an ID, once.
+func (m *Machine) adoptee(id string) *process {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.adopting[id]
+	delete(m.adopting, id)
+	return p
 }
 
 func startedIDs(ctx context.Context, c *guest.Client) []guest.ExecInfo {

@@ -40,6 +40,11 @@ type API interface {
 	ImportBundle(ctx context.Context, r ImportRequest, progress func(Progress)) (Bundle, error)
 	RemoveBundle(ctx context.Context, name string) error
 
+	RemoveCheckpoint(ctx context.Context, id string, number int) error
+	GC(ctx context.Context, r GCRequest) (GCReport, error)
+	Check(ctx context.Context, r CheckRequest) (store.CheckReport, error)
+	Debug(ctx context.Context, r DebugRequest) (DebugDump, error)
+
 	Info(ctx context.Context) (Info, error)
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -75,12 +74,7 @@ func (h *Host) makeBundle(ctx context.Context, name string, progress func(Progre
 	if !validBundle.MatchString(name) {
 		return Bundle{}, Errorf(CodeInvalid, "use 1 to 63 of a-z 0-9 . _ -, as in debian", "%q is not a name for a bundle", name)
 	}
-	scratch, err := os.MkdirTemp(filepath.Join(h.cfg.Home, "scratch"), "bundle-")
-	if err != nil {
-		return Bundle{}, h.explain(err, "")
-	}
-	defer os.RemoveAll(scratch)
-	c := bundle.Config{Store: h.store, WorkDir: scratch, CacheDir: filepath.Join(h.cfg.Home, "cache"), Progress: func(step string, done, total int64, unit string) {
+	c := bundle.Config{Store: h.store, WorkDir: h.scratchDir(), CacheDir: filepath.Join(h.cfg.Home, "cache"), Progress: func(step string, done, total int64, unit string) {
 		if progress != nil {
 			progress(Progress{Step: step, Done: done, Total: total, Unit: unit})
 		}

@@ -16,7 +16,7 @@ import (
 
 // Limits of what a VM may be given.
 const (
-	minMemMiB     = 128 // below it Debian's kernel doesn't get to its init
+	minMemMiB     = 128 // below it Debian's kernel doesn't get to its init; Config may say another
 	maxMemMiB     = 1 << 20
 	maxVCPUs      = 64
 	defaultMemMiB = 512
@@ -61,8 +61,8 @@ func (h *Host) create(ctx context.Context, r CreateRequest) (VM, error) {
 	if err := checkID(r.ID); err != nil {
 		return VM{}, err
 	}
-	if r.MemMiB < minMemMiB || r.MemMiB > maxMemMiB {
-		return VM{}, Errorf(CodeInvalid, fmt.Sprintf("give --mem-mib %d or more; 512 is a good start", minMemMiB), "%d MiB of memory is not from %d to %d", r.MemMiB, minMemMiB, maxMemMiB)
+	if r.MemMiB < h.cfg.MinMemMiB || r.MemMiB > maxMemMiB {
+		return VM{}, Errorf(CodeInvalid, fmt.Sprintf("give --mem-mib %d or more; 512 is a good start", h.cfg.MinMemMiB), "%d MiB of memory is not from %d to %d", r.MemMiB, h.cfg.MinMemMiB, maxMemMiB)
 	}
 	if r.VCPUs < 1 || r.VCPUs > maxVCPUs {
 		return VM{}, Errorf(CodeInvalid, "give --vcpus 1", "%d virtual CPUs is not from 1 to %d", r.VCPUs, maxVCPUs)
@@ -112,7 +112,7 @@ func (h *Host) add(ctx context.Context, id string, hw hardware, bundle store.Sna
 	if err != nil {
 		return nil, h.explain(err, id)
 	}
-	state, err := json.Marshal(status{State: StateStopped, Reason: "being started"})
+	state, err := json.Marshal(status{State: StateStopped, Reason: reasonStarting})
 	if err != nil {
 		return nil, h.explain(err, id)
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"flash/blockdelta"
 	"flash/memtrack"
 	"flash/vmm"
@@ -82,17 +84,7 @@ func (h *Host) tryCut(ctx context.Context, g *guestVM, hold bool) (_ *cut, err e
 	if err = g.machine.Pause(engine); err != nil {
 		return nil, err
 	}
-	if c.mem, err = g.machine.Tracker().Cut(engine); err != nil {
-		return nil, err
-	}
-	for _, d := range g.disks {
-		delta, err := d.Overlay.Cut(engine)
-		if err != nil {
-			return nil, err
-		}
-		c.disks = append(c.disks, delta)
-	}
-	if c.state, err = g.machine.SaveState(engine); err != nil {
+	if err = c.take(engine, g); err != nil {
 		return nil, err
 	}
 	if !hold {
@@ -101,6 +93,33 @@ func (h *Host) tryCut(ctx context.Context, g *guestVM, hold bool) (_ *cut, err e
 		}
 	}
 	return c, nil
+}
+
+// take fills the cut of a paused machine. Memory is copied while the engine saves its state: both take some
+// milliseconds of the guest's time, and are done by different processes. That nothing was written between the cut and
+// the state's end, a second scan proves, which must be empty.
+func (c *cut) take(ctx context.Context, g *guestVM) (err error) {
+	var both errgroup.Group
+	both.Go(func() (err error) { c.state, err = g.machine.SaveState(ctx); return err })
+	both.Go(func() (err error) { c.mem, err = g.machine.Tracker().Cut(ctx); return err })
+	if err := both.Wait(); err != nil {
+		return err
+	}
+	for _, d := range g.disks {
+		delta, err := d.Overlay.Cut(ctx)
+		if err != nil {
+			return err
+		}
+		c.disks = append(c.disks, delta)
+	}
+	late, err := g.machine.Tracker().Pending(ctx)
+	if err != nil {
+		return err
+	}
+	if late != 0 {
+		return fmt.Errorf("%w: %d pages (was the agent's channel read or written during the pause?)", vmm.ErrUnsettled, late)
+	}
+	return nil
 }
 
 // resume ends a pause, whatever ctx says. A machine that can't go on is ended: a crashed VM can be started, one that

@@ -13,6 +13,10 @@
 // A daemon that ends cleanly checkpoints and stops every running VM; Start then goes on exactly there. One that is
 // killed takes its machines with it; they are crashed, and Start goes on from the head.
 //
-// Locks, in order: vm.op (a verb that changes the VM holds it, for as long as it takes) → Host.mu and vm.mu (maps and
-// fields; never held across I/O).
+// A guest can end at any moment by itself. Whoever notices first settles it (noteEnd); what it held is freed when the verb
+// under way has ended, which may still be storing what it cut.
+//
+// Locks, in order: vm.op (a verb that changes the VM holds it, for as long as it takes, and a new VM is held until it is
+// up) → vm.recording (held while a state is written) → Host.mu and vm.mu (maps and fields; never held across I/O).
+// runs.mu, answers.mu and guestVM.pinMu are leaves.
 package host

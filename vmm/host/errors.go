@@ -30,6 +30,7 @@ const (
 	CodeGuest              Code = "guest_unresponsive"
 	CodeGuestCrashed       Code = "guest_crashed"
 	CodeCorrupt            Code = "store_corrupt"
+	CodeNothingChecked     Code = "nothing_checked"
 	CodeNoSpace            Code = "no_space"
 	CodeStoreLocked        Code = "store_locked"
 	CodeUnsupported        Code = "unsupported"
@@ -54,7 +55,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // Errorf makes an Error; a %w among the arguments becomes its cause.
 func Errorf(code Code, remedy, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
-	return &Error{Code: code, Message: oneLine(err.Error()), Remedy: remedy, Err: errors.Unwrap(err)}
+	return &Error{Code: code, Message: oneLine(err.Error()), Remedy: oneLine(remedy), Err: errors.Unwrap(err)}
 }
 
 // also adds what went wrong while err was made good. Unlike errors.Join it stays a sentence.

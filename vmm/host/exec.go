@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 
+	"flash/store"
 	"flash/vmm/guest"
 )
 
@@ -144,7 +145,9 @@ func (h *Host) recordExec(ctx context.Context, v *vm, r guest.ExecRequest, out E
 	if out.Checkpoint != nil {
 		data["checkpoint"] = out.Checkpoint.Number
 		out.Checkpoint.ExitCode = &out.Code
-		err = h.store.SetExitCode(ctx, v.id, out.Checkpoint.Number, out.Code)
+		if err = h.store.SetExitCode(ctx, v.id, out.Checkpoint.Number, out.Code); errors.Is(err, store.ErrNotFound) {
+			err = nil // retention has removed it meanwhile
+		}
 	}
 	if err = also(err, h.store.AppendLedger(ctx, v.id, "exec", data)); err != nil {
 		h.log.Error("exec not recorded", "vm", v.id, "exec", out.ExecID, "exit_code", out.Code, "cause", err)

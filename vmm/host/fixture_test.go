@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"flash/cas"
 	"flash/cas/castest"
 	"flash/store"
 	"flash/vmm"
@@ -32,25 +33,49 @@ type world struct {
 	engine *fake.Engine
 	facts  vmm.Facts // of the engine that reopen makes
 	faults *faults
+	now    string    // what the VM of a loop was last told
+	over   cas.Store // what the store stands on: chunks, or packs
 }
 
-// faults fails the nth step, and asks hook before each.
+// faults fails the nth step from when it was armed, and asks hook before each.
 type faults struct {
-	fake.Nth
-	mu   sync.Mutex
-	hook func(step string) error
+	mu    sync.Mutex
+	hook  func(step string) error
+	left  int    // steps until one fails; 0: none does
+	fired string // the step that failed
 }
 
-func (f *faults) ask(ctx context.Context, step string) error {
+func (f *faults) ask(_ context.Context, step string) error {
 	f.mu.Lock()
 	hook := f.hook
-	f.mu.Unlock()
-	if hook != nil {
-		if err := hook(step); err != nil {
-			return err
+	fails := false
+	if f.left > 0 {
+		if f.left--; f.left == 0 {
+			f.fired, fails = step, true
 		}
 	}
-	return f.Fault(ctx, step)
+	f.mu.Unlock()
+	if fails {
+		return fake.ErrInjected
+	}
+	if hook != nil {
+		return hook(step)
+	}
+	return nil
+}
+
+func (f *faults) arm(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.left, f.fired = n, ""
+}
+
+// disarm tells which step failed; "": none was the nth.
+func (f *faults) disarm() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.left = 0
+	return f.fired
 }
 
 func (f *faults) on(hook func(step string) error) {
@@ -69,15 +94,23 @@ func (f *faults) failStep(name string) {
 	})
 }
 
-var quick = Deadlines{Boot: 5 * time.Second, Answer: 5 * time.Second, Control: 5 * time.Second, Engine: 5 * time.Second, Freeze: time.Minute}
+const tinyMemMiB = 8
+
+// quick is for tests in which something hangs; others have the defaults, since a loaded machine may stand still for seconds.
+var quick = Deadlines{Boot: time.Second, Answer: time.Second, Control: time.Second, Engine: time.Second, Freeze: time.Minute}
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, dir: t.TempDir(), chunks: castest.NewMemory(), faults: &faults{}}
-	var err error
-	if w.meta, err = store.Open(t.Context(), store.Config{Dir: filepath.Join(w.dir, "meta"), Chunks: w.chunks}); err != nil {
-		t.Fatal(err)
-	}
+	chunks := castest.NewMemory()
+	return newWorldOver(t, &world{t: t, dir: t.TempDir(), chunks: chunks, faults: &faults{}}, chunks)
+}
+
+// newWorldOver is a world over any store of chunks.
+func newWorldOver(t *testing.T, w *world, chunks cas.Store) *world {
+	t.Helper()
+	t.Parallel() // most of a test is waiting for the disk
+	w.over = chunks
+	w.openStore()
 	txn, err := w.meta.Begin(t.Context(), store.SnapshotID{})
 	if err != nil {
 		t.Fatal(err)
@@ -94,9 +127,16 @@ func newWorld(t *testing.T) *world {
 	if _, err := txn.Commit(t.Context(), store.Meta{Kind: "bundle", Created: time.Now().UTC(), Facts: map[string]string{"source": "test"}}, store.Move{Bundle: "tiny"}); err != nil {
 		t.Fatal(err)
 	}
-	w.open(quick)
+	w.open(Deadlines{})
 	t.Cleanup(w.end)
 	return w
+}
+
+func (w *world) openStore() {
+	w.t.Helper()
+	var err error
+	w.meta, err = store.Open(w.t.Context(), store.Config{Dir: filepath.Join(w.dir, "meta"), Chunks: w.over})
+	w.must(err)
 }
 
 type noChanges struct{}
@@ -112,7 +152,7 @@ func (w *world) open(d Deadlines) {
 	if testing.Verbose() {
 		log = slog.NewTextHandler(os.Stderr, nil)
 	}
-	h, err := New(w.t.Context(), Config{Store: w.meta, Engine: w.engine, Home: w.dir, RunDir: filepath.Join(w.dir, "run"), Log: slog.New(log), Deadlines: d})
+	h, err := New(w.t.Context(), Config{Store: w.meta, Engine: w.engine, Home: w.dir, RunDir: filepath.Join(w.dir, "run"), Log: slog.New(log), MinMemMiB: tinyMemMiB, Deadlines: d})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -125,7 +165,7 @@ func (w *world) reopen() {
 	if err := w.Close(context.Background()); err != nil {
 		w.t.Fatal(err)
 	}
-	w.open(quick)
+	w.open(Deadlines{})
 }
 
 // kill ends the daemon as kill -9 does, its machines with it, and starts another.
@@ -142,13 +182,13 @@ func (w *world) kill() {
 		m.Crash()
 	}
 	w.watchers.Wait()
-	w.open(quick)
+	w.open(Deadlines{})
 }
 
 // end checks that nothing is left of a whole test.
 func (w *world) end() {
 	w.faults.on(nil)
-	w.faults.Arm(0)
+	w.faults.arm(0)
 	w.chunks.FailAt(0, nil)
 	if err := w.Close(context.Background()); err != nil {
 		w.t.Errorf("close: %v", err)
@@ -178,7 +218,7 @@ func (w *world) must(err error) {
 
 func (w *world) run(id string, more ...func(*CreateRequest)) VM {
 	w.t.Helper()
-	r := CreateRequest{ID: id, Bundle: "tiny", MemMiB: minMemMiB}
+	r := CreateRequest{ID: id, Bundle: "tiny", MemMiB: tinyMemMiB}
 	for _, change := range more {
 		change(&r)
 	}

@@ -140,7 +140,7 @@ func (h *Host) prepare(ctx context.Context, b bring) (*guestVM, vmm.Attach, erro
 	if err != nil {
 		return nil, vmm.Attach{}, h.explain(err, b.id)
 	}
-	overlay, err := blockdelta.New(disk, filepath.Join(h.cfg.Home, "scratch"))
+	overlay, err := blockdelta.New(disk, h.scratchDir())
 	if err != nil {
 		return nil, vmm.Attach{}, h.explain(err, b.id)
 	}
@@ -176,9 +176,11 @@ func (h *Host) greet(ctx context.Context, g *guestVM, b bring, deadline time.Dur
 }
 
 func (h *Host) meet(ctx context.Context, g *guestVM, b bring) error {
+	began := time.Now()
 	if err := g.machine.Resume(ctx); err != nil {
 		return h.explainGuest(g, fmt.Errorf("resume %s: %w", g.id, err))
 	}
+	resumed := time.Now()
 	g.gen = uint64(h.now().UnixNano())
 	if last := generationOf(b.snap.Meta()); g.gen <= last {
 		g.gen = last + 1
@@ -188,6 +190,7 @@ func (h *Host) meet(ctx context.Context, g *guestVM, b bring) error {
 		return h.explainGuest(g, fmt.Errorf("the agent in %s doesn't answer: %w", g.id, err))
 	}
 	g.client = client
+	answered := time.Now()
 	seed := make([]byte, 64)
 	rand.Read(seed)
 	repair := guest.Repair{Now: h.now(), Seed: seed, Generation: fmt.Sprintf("%s-%d", g.id, g.gen), Hostname: hostname(g.id), Hooks: g.restoredFrom != store.SnapshotID{}, Thaw: true}
@@ -197,12 +200,16 @@ func (h *Host) meet(ctx context.Context, g *guestVM, b bring) error {
 	if err := client.Repair(ctx, repair); err != nil {
 		return h.explainGuest(g, fmt.Errorf("put clock, randomness and identity right in %s: %w", g.id, err))
 	}
+	h.log.Debug("guest greeted", "vm", g.id, "resume", resumed.Sub(began), "answer", answered.Sub(resumed), "repair", time.Since(answered),
+		"brought_in", len(g.broughtIn), "touched", len(g.machine.Touched()))
 	return nil
 }
 
 // close ends the guest and frees what it held. Ending twice is harmless.
 func (g *guestVM) close() error {
-	g.closing.Store(true)
+	if !g.ended() {
+		g.closing.Store(true)
+	}
 	var errs []error
 	if g.client != nil {
 		errs = append(errs, g.client.Close())
@@ -218,29 +225,6 @@ func (g *guestVM) close() error {
 	}
 	g.endPins()
 	return errors.Join(errs...)
-}
-
-// hold keeps a snapshot from gc in place of the one that pin kept.
-func (g *guestVM) hold(pin *func(), release func()) {
-	g.pinMu.Lock()
-	defer g.pinMu.Unlock()
-	if *pin != nil {
-		(*pin)()
-	}
-	if *pin = release; g.pinsEnded {
-		release()
-	}
-}
-
-func (g *guestVM) endPins() {
-	g.pinMu.Lock()
-	defer g.pinMu.Unlock()
-	g.pinsEnded = true
-	for _, release := range []func(){g.memoryPin, g.basePin} {
-		if release != nil {
-			release()
-		}
-	}
 }
 
 // lose ends a guest that can't go on, as a crash.

@@ -27,6 +27,7 @@ type Config struct {
 	Now     func() time.Time // nil: time.Now
 	Log     *slog.Logger     // nil: none
 
+	MinMemMiB int       // the least a VM may have; 0: what a Linux guest needs
 	Deadlines Deadlines // of the waits on guests and engines
 }
 
@@ -57,13 +58,19 @@ func New(ctx context.Context, c Config) (*Host, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
+	if c.MinMemMiB == 0 {
+		c.MinMemMiB = minMemMiB
+	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	for _, dir := range []string{c.Home, filepath.Join(c.Home, "boot"), filepath.Join(c.Home, "scratch"), filepath.Join(c.Home, "vms"), c.RunDir} {
+	for _, dir := range []string{c.Home, filepath.Join(c.Home, "boot"), filepath.Join(c.Home, scratchName), filepath.Join(c.Home, "vms"), c.RunDir} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, Errorf(CodeInvalid, "choose another --home, or make the folder writable", "home folder: %w", err)
 		}
+	}
+	if err := sweep(c.Home); err != nil {
+		return nil, explain(err, c.Home, "", unknown)
 	}
 	h := &Host{
 		cfg: c, store: c.Store, engine: c.Engine, now: c.Now, log: c.Log, deadlines: c.Deadlines.orDefaults(), answers: newAnswers(c.Now),
@@ -85,9 +92,16 @@ func New(ctx context.Context, c Config) (*Host, error) {
 	return h, nil
 }
 
+// reasonStarting is that of a VM whose first guest hasn't come up yet.
+const reasonStarting = "being started"
+
 // settle makes the record of a VM true that an earlier daemon left as running: its machine, should it still live, is
 // ended, and the VM is crashed.
 func (h *Host) settle(v *vm) {
+	if v.state.State == StateStopped && v.state.Reason == reasonStarting {
+		h.setState(v, status{State: StateCrashed, Reason: "the daemon ended while it was started for the first time"})
+		return
+	}
 	if v.state.State != StateRunning && v.state.State != StatePaused {
 		return
 	}

@@ -25,7 +25,7 @@ func refusedExec(id string, r guest.ExecRequest, refusal *guest.AgentError) *Err
 			Remedy: "check its spelling, or give its path inside the VM"}
 	case guest.CodeNotExecutable:
 		return &Error{Code: CodeExecFailed, Err: refusal, Message: oneLine(fmt.Sprintf("%s: not an executable file in %s: %s", command, id, refusal.Message)),
-			Remedy: "make it executable, or run what reads it, as in sh " + command}
+			Remedy: "make it executable, or run what reads it, as in sh " + oneLine(command)}
 	case guest.CodePermission:
 		return &Error{Code: CodeExecFailed, Err: refusal, Message: oneLine(fmt.Sprintf("%s: permission denied in %s: %s", command, id, refusal.Message)),
 			Remedy: "run it as another user, or change its permissions"}
@@ -47,11 +47,11 @@ func refusedExec(id string, r guest.ExecRequest, refusal *guest.AgentError) *Err
 func refusedCopy(id, path string, refusal *guest.AgentError) *Error {
 	switch refusal.Code {
 	case guest.CodeNotFound:
-		return &Error{Code: CodePathNotFound, Err: refusal, Message: fmt.Sprintf("%s has no %s", id, path),
+		return &Error{Code: CodePathNotFound, Err: refusal, Message: oneLine(fmt.Sprintf("%s has no %s", id, path)),
 			Remedy: fmt.Sprintf("flash exec %s -- ls shows what there is", id)}
 	case guest.CodeNoDir:
-		return &Error{Code: CodePathNotFound, Err: refusal, Message: fmt.Sprintf("%s has no folder %s", id, path),
-			Remedy: fmt.Sprintf("flash exec %s -- mkdir -p %s makes it", id, path)}
+		return &Error{Code: CodePathNotFound, Err: refusal, Message: oneLine(fmt.Sprintf("%s has no folder %s", id, path)),
+			Remedy: oneLine(fmt.Sprintf("flash exec %s -- mkdir -p %s makes it", id, path))}
 	}
 	return &Error{Code: CodeInvalid, Err: refusal, Message: oneLine(fmt.Sprintf("copy at %s:%s: %s", id, path, refusal.Message)),
 		Remedy: "check the path inside the VM, and that there is room"}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"flash/store"
 	"flash/vmm"
@@ -88,14 +89,12 @@ func (h *Host) target(ctx context.Context, id string, number int) (store.Checkpo
 // answered and is repaired, so whatever fails, the VM goes on as it was; its present is saved meanwhile.
 // lost says which ports the new guest didn't get.
 func (h *Host) swap(ctx context.Context, v *vm, old *guestVM, entry store.Checkpoint, snap *store.Snapshot) (saved *Checkpoint, lost []string, err error) {
+	began := time.Now()
 	c, err := h.takeCut(ctx, old, true)
 	if err != nil {
 		return nil, nil, err
 	}
-	back := func(err error) error {
-		c.rollback()
-		return also(err, c.resume(ctx))
-	}
+	cutAt := time.Now()
 	h.rememberWorkingSet(ctx, old)
 
 	type restored struct {
@@ -107,26 +106,37 @@ func (h *Host) swap(ctx context.Context, v *vm, old *guestVM, entry store.Checkp
 		g, err := h.restore(ctx, bring{id: v.id, hw: v.hw, snap: snap, head: entry.Number})
 		coming <- restored{g, err}
 	}()
-	present, _, err := h.save(ctx, v, old, c, store.Move{VM: v.id, ExpectHead: old.head, KeepHead: true, Label: fmt.Sprintf("before rewind to %d", entry.Number)})
+	// The present is the head until the new guest is: a daemon that is killed meanwhile comes back to it.
+	present, _, err := h.save(ctx, v, old, c, store.Move{VM: v.id, ExpectHead: old.head, Label: fmt.Sprintf("before rewind to %d", entry.Number)})
+	savedAt := time.Now()
 	next := <-coming
-	if err != nil || next.err != nil {
+	h.log.Debug("guest swapped", "vm", v.id, "cut", cutAt.Sub(began), "save", savedAt.Sub(cutAt), "restore", time.Since(cutAt))
+	back := func(err error) error {
 		if next.guest != nil {
 			h.abandon(next.guest)
 		}
+		if present != nil {
+			h.rebase(ctx, old, c, present)
+		} else {
+			c.rollback()
+		}
+		return also(err, c.resume(ctx))
+	}
+	if err != nil || next.err != nil {
 		return nil, nil, back(also(err, next.err))
 	}
 	next.guest.ports = old.ports
 	if err := h.store.MoveHead(ctx, v.id, entry.Number, "rewind"); err != nil {
-		h.abandon(next.guest)
 		return nil, nil, back(h.explain(err, v.id))
 	}
 	// From here on it has happened.
 	old.closing.Store(true)
+	c.rollback() // what was cut is in the store, and the old guest takes no other cut
 	if err := h.adopt(v, next.guest); err != nil {
 		h.letGo(v, old, status{State: StateStopped, Reason: "the daemon was stopped"})
 		return nil, nil, err
 	}
-	h.abandon(old) // what was cut is in the store
+	h.abandon(old)
 	for _, p := range next.guest.ports {
 		if err := h.publish(ctx, next.guest, p); err != nil {
 			h.log.Warn("port not published again", "vm", v.id, "host", p.Host, "guest", p.Guest, "cause", err)

@@ -98,7 +98,7 @@ func (h *Host) join(ctx context.Context, v *vm, one *run, r ExecRequest, s guest
 	for {
 		ended := isClosed(one.done)
 		if ended && one.neverRan {
-			return ExecResult{ExecID: r.Command.ID}, one.err
+			return ExecResult{}, one.err
 		}
 		g, err := h.need(v, "exec")
 		if err == nil {

@@ -119,7 +119,7 @@ func TestDiffCountsWhatChanged(t *testing.T) {
 func TestAnUnchangedGuestCostsLittle(t *testing.T) {
 	w := newWorld(t)
 	w.run("a")
-	w.sh("a", "fill 500 3")
+	w.sh("a", "fill 400 3")
 	w.checkpointNow("a", "one")
 	if c := w.checkpointNow("a", "two"); c.NewBytes > 64<<10 || c.Timing.Pages > 8 || c.Timing.Blocks != 0 {
 		t.Errorf("%+v %+v", c, c.Timing)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 
-	"flash/memtrack"
 	"flash/vmm"
 )
 
@@ -47,7 +46,7 @@ func (e *Engine) assemble(ctx context.Context, in *instance, a vmm.Attach, base 
 	if m.memory, err = openMemory(ctx, in.id.PID, in.shape.memBytes, base, e.support()); err != nil {
 		return nil, fmt.Errorf("memory: %w", err)
 	}
-	m.tracker = &pauseTracker{Tracker: m.memory.Tracker(), machine: m}
+	m.tracker = m.memory.Tracker()
 	return m, nil
 }
 
@@ -93,20 +92,4 @@ func (m *machine) dismantle(undo bool) error {
 	}
 	m.in.close()
 	return status
-}
-
-// pauseTracker remembers whether a cut was made in this pause: only then must a scan after the state's save be empty.
-type pauseTracker struct {
-	memtrack.Tracker
-	machine *machine
-}
-
-func (t *pauseTracker) Cut(ctx context.Context) (*memtrack.Delta, error) {
-	delta, err := t.Tracker.Cut(ctx)
-	if err == nil {
-		t.machine.mu.Lock()
-		t.machine.cutInPause = true
-		t.machine.mu.Unlock()
-	}
-	return delta, err
 }

@@ -23,6 +23,7 @@ type Config struct {
 	RunDir   string       // QEMU's working folder; "": the root folder, so that no mount is kept busy
 	PoolSize int          // waiting processes; 0: 2, negative: none
 	Accel    string       // "tcg", "kvm"; "": kvm if it truly works here, else tcg
+	Memory   string       // restrictions, joined by commas (see restrictions); "": the best that works here
 	Log      *slog.Logger // nil: silent
 }
 

@@ -18,7 +18,8 @@ import (
 type Engine struct {
 	binary       string
 	runDir       string
-	accel        string // as configured
+	accel        string   // as configured
+	restricted   []string // Config.Memory
 	callDeadline time.Duration
 	log          *slog.Logger
 	spawner      *spawner
@@ -41,6 +42,10 @@ func New(c Config) (*Engine, error) {
 	default:
 		return nil, fmt.Errorf("qemu: %q is no accelerator; there are tcg and kvm", c.Accel)
 	}
+	restricted, err := parseRestrictions(c.Memory)
+	if err != nil {
+		return nil, fmt.Errorf("qemu: %w", err)
+	}
 	name := c.Binary
 	if name == "" {
 		name = "qemu-system-x86_64"
@@ -53,7 +58,7 @@ func New(c Config) (*Engine, error) {
 		return nil, fmt.Errorf("qemu: there is no %s (Debian's package is qemu-system-x86): %w: %w", name, vmm.ErrUnsupported, err)
 	}
 	e := &Engine{
-		binary: binary, runDir: c.RunDir, accel: c.Accel, callDeadline: callDeadline, log: c.Log,
+		binary: binary, runDir: c.RunDir, accel: c.Accel, restricted: restricted, callDeadline: callDeadline, log: c.Log,
 		spawner: newSpawner(), bases: newBases(),
 	}
 	if e.runDir == "" {

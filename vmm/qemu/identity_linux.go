@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"flash/vmm"
 )
@@ -25,6 +27,33 @@ func identify(pid int) (vmm.Process, error) {
 		return vmm.Process{}, err
 	}
 	return vmm.Process{PID: pid, Start: start, Exe: strings.TrimSuffix(exe, " (deleted)")}, nil
+}
+
+// becomeLimit bounds how long a child may take to become its program after its start. Seen: 25 ms.
+const becomeLimit = 5 * time.Second
+
+// identifyChild identifies a child that was just started. Its executable may for a moment still be told as this process's own:
+// so it was on a slow machine with Linux 6.1, at 3 to 7 of 100 starts, after Start had returned. An identity taken then is
+// nobody's a moment later, and the machine could never be killed.
+func identifyChild(pid int, program string) (vmm.Process, error) {
+	self, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		return vmm.Process{}, err
+	}
+	self = strings.TrimSuffix(self, " (deleted)")
+	if resolved, err := filepath.EvalSymlinks(program); err == nil && resolved == self {
+		return identify(pid) // it is meant to run what this process runs
+	}
+	for deadline, wait := time.Now().Add(becomeLimit), 50*time.Microsecond; ; wait = min(2*wait, 5*time.Millisecond) {
+		id, err := identify(pid)
+		if err != nil || id.Exe != self {
+			return id, err
+		}
+		if time.Now().After(deadline) {
+			return vmm.Process{}, fmt.Errorf("process %d was to become %s and is still %s after %v", pid, program, self, becomeLimit)
+		}
+		time.Sleep(wait)
+	}
 }
 
 // isStill says whether id's number still belongs to it. An ended process that wasn't reaped has no executable any more, but

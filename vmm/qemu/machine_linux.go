@@ -34,7 +34,7 @@ type machine struct {
 	engine  *Engine
 	in      *instance
 	memory  *guestMemory
-	tracker *pauseTracker
+	tracker memtrack.Tracker
 	base    *sharedBase // nil after Boot
 	disks   disks
 	console *console
@@ -51,15 +51,14 @@ type machine struct {
 
 	ops sync.Mutex // held over a whole Pause, Resume, SaveState, or retry after a disk error; before mu
 
-	mu         sync.Mutex // guards the rest; never held across a call to the monitor
-	phase      phase
-	unsettled  bool // a migration was begun whose end wasn't seen
-	cutInPause bool
-	state      vmm.State // valid in phase saved
-	ports      []vmm.Port
-	panicked   bool
-	shutdown   string
-	exit       vmm.Exit
+	mu        sync.Mutex // guards the rest; never held across a call to the monitor
+	phase     phase
+	unsettled bool      // a migration was begun whose end wasn't seen
+	state     vmm.State // valid in phase saved
+	ports     []vmm.Port
+	panicked  bool
+	shutdown  string
+	exit      vmm.Exit
 }
 
 // Pause stops the CPUs; QEMU drains and flushes the disks before it answers. Pausing what is paused is harmless.
@@ -80,7 +79,7 @@ func (m *machine) Pause(ctx context.Context) error {
 		return m.explain("pause", err)
 	}
 	m.mu.Lock()
-	m.phase, m.cutInPause = paused, false
+	m.phase = paused
 	m.mu.Unlock()
 	return nil
 }
@@ -109,7 +108,7 @@ func (m *machine) Resume(ctx context.Context) error {
 	}
 	// An unanswered command will be carried out when QEMU gets there: the guest counts as running, so that Pause works.
 	m.mu.Lock()
-	m.phase, m.cutInPause, m.state = running, false, vmm.State{}
+	m.phase, m.state = running, vmm.State{}
 	m.mu.Unlock()
 	if err != nil {
 		return m.explain("resume", err)

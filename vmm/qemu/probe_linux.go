@@ -43,6 +43,9 @@ func (e *Engine) probe(ctx context.Context) (*probed, error) {
 		return nil, fmt.Errorf("%s: %w", e.binary, err)
 	}
 	memory := probeMemory(ctx)
+	if err := memory.restrict(e.restricted); err != nil {
+		return nil, err
+	}
 	reasons := map[string]string{}
 	maps.Copy(reasons, memory.reasons)
 	accel, hostCPU := "tcg", ""

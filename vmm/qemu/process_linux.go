@@ -33,7 +33,11 @@ func adopt(cmd *exec.Cmd, pidfd int, said *tail) (*process, error) {
 	p.reaped = sync.OnceValue(p.wait)
 	abandon := func(err error) (*process, error) {
 		cmd.Process.Kill() // our child, not yet reaped: its number is its own
-		return nil, errors.Join(err, cmd.Wait())
+		status := cmd.Wait()
+		if line := said.lastLine(); line != "" { // it ended at once, and said why
+			err = fmt.Errorf("%w: its last words: %q", err, line)
+		}
+		return nil, errors.Join(err, status)
 	}
 	if pidfd < 0 {
 		return abandon(fmt.Errorf("this kernel gives no pidfd (Linux 5.4): %w", vmm.ErrUnsupported))
@@ -44,9 +48,9 @@ func adopt(cmd *exec.Cmd, pidfd int, said *tail) (*process, error) {
 	}
 	p.pidfd = os.NewFile(uintptr(pidfd), "pidfd") // non-blocking: the runtime's poller waits, not a thread
 	var err error
-	if p.id, err = identify(cmd.Process.Pid); err != nil {
+	if p.id, err = identifyChild(cmd.Process.Pid, cmd.Path); err != nil {
 		p.pidfd.Close()
-		return abandon(fmt.Errorf("the new process: %w", err))
+		return abandon(fmt.Errorf("%w: %s, which was just started: %v", vmm.ErrGone, cmd.Path, err))
 	}
 	go p.notice()
 	return p, nil
@@ -105,12 +109,4 @@ func (p *process) end() {
 	p.kill()
 	<-p.ended
 	p.reap()
-}
-
-// why is the last thing the process said, in parentheses; "" if it said nothing.
-func (p *process) why() string {
-	if line := p.said.lastLine(); line != "" {
-		return " (" + line + ")"
-	}
-	return ""
 }

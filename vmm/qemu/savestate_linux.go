@@ -23,7 +23,7 @@ func (m *machine) SaveState(ctx context.Context) (vmm.State, error) {
 		return vmm.State{}, m.explain("save state", vmm.ErrGone)
 	}
 	m.mu.Lock()
-	now, kept, cut := m.phase, m.state, m.cutInPause
+	now, kept := m.phase, m.state
 	m.mu.Unlock()
 	switch now {
 	case saved:
@@ -39,15 +39,6 @@ func (m *machine) SaveState(ctx context.Context) (vmm.State, error) {
 	data, err := m.migrateOut(ctx)
 	if err != nil {
 		return vmm.State{}, m.explain("save state", err)
-	}
-	if cut {
-		late, err := m.tracker.Pending(ctx)
-		if err != nil {
-			return vmm.State{}, m.explain("save state: the second scan", err)
-		}
-		if late != 0 {
-			return vmm.State{}, fmt.Errorf("save state: %w: %d pages (was the agent's channel read or written during the pause?)", vmm.ErrUnsettled, late)
-		}
 	}
 	state := vmm.State{Data: data, Facts: m.in.shape.facts}
 	m.mu.Lock()

@@ -78,7 +78,7 @@ func startVM(t *testing.T, files map[string]string) *machine {
 	disk := m.buildDisk(files)
 	m.cmd = exec.Command("qemu-system-x86_64", "-M", "pc-q35-7.2,sata=off,smbus=off,hpet=off", "-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "384",
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "file:"+m.path("console"),
-		"-kernel", kernel, "-initrd", initrd, "-append", "console=ttyS0 quiet panic=-1 reboot=t random.trust_cpu=off flash.hostname=testvm",
+		"-kernel", kernel, "-initrd", initrd, "-append", "console=ttyS0 quiet panic=-1 reboot=t no_timer_check random.trust_cpu=off flash.hostname=testvm",
 		"-device", "virtio-serial-pci,max_ports=4", "-chardev", "socket,id=agent,path="+m.path("a")+",server=on,wait=off",
 		"-device", "virtserialport,nr=1,chardev=agent,name=flash.agent",
 		"-drive", "if=none,id=d,format=raw,file="+disk, "-device", "virtio-blk-pci,drive=d",

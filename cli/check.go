@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"flash/store"
+	"flash/vmm/host"
+)
+
+// Exit codes of check, beyond those of every command.
+const (
+	exitHarmless = 3
+	exitDamage   = 4
+)
+
+func (a *app) checkCmd() *cobra.Command {
+	var read string
+	var repair bool
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "look for damage in the store, and name the checkpoints it touches",
+		Long: `check reads the structure of every checkpoint and bundle, the histories and the ledgers, and then the share of the packs'
+bytes that --read names, chosen at random. Each finding has its evidence and the checkpoints it touches.
+
+--repair reads all, makes the index again and replaces each damaged pack by a copy of what is good in it. Nothing is mended
+in place: the damaged file stays among the packs as ….quarantine. What has no good copy is lost; its checkpoints are named.
+
+Exit codes: 0 all is well, 1 it couldn't be checked, or there was nothing to check, 2 wrong usage, 3 damage that touches
+no checkpoint and no bundle, 4 damage that does.`,
+		Args: cobra.NoArgs,
+	}
+	cmd.Flags().StringVar(&read, "read", "5%", "how much of the packs is read: a share as in 5%, all, or none")
+	cmd.Flags().BoolVar(&repair, "repair", false, "replace damaged packs by copies of what is good in them")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		share, err := parseShare(read)
+		if err != nil {
+			return usageError{fmt.Errorf("--read: %w", err)}
+		}
+		return a.withAPI(func(ctx context.Context, api host.API, _ []string) error {
+			report, err := api.Check(ctx, host.CheckRequest{Read: share, Repair: repair})
+			if err != nil {
+				return err
+			}
+			if err := a.show(report, func() string { return checkText(report) }); err != nil {
+				return err
+			}
+			switch report.Worst {
+			case "":
+				return nil
+			case store.Harmless:
+				return exitStatus(exitHarmless)
+			}
+			return exitStatus(exitDamage)
+		})(cmd, args)
+	}
+	return cmd
+}
+
+// parseShare reads 5%, all, none.
+func parseShare(text string) (float64, error) {
+	switch text {
+	case "all":
+		return 1, nil
+	case "none":
+		return 0, nil
+	}
+	number, ok := strings.CutSuffix(text, "%")
+	percent, err := strconv.ParseFloat(number, 64)
+	if !ok || err != nil || !(percent > 0 && percent <= 100) {
+		return 0, fmt.Errorf("%q is no share, as in 5%%, all, none", text)
+	}
+	return percent / 100, nil
+}
+
+// maxNamedTouches bounds a line; --json has them all.
+const maxNamedTouches = 8
+
+func checkText(r store.CheckReport) string {
+	var b strings.Builder
+	for _, f := range r.Findings {
+		mark := "!"
+		if f.Severity == store.Damage {
+			mark = "✗"
+		}
+		fmt.Fprintf(&b, "%s %s", mark, f.Kind)
+		if !f.Hash.IsZero() {
+			fmt.Fprintf(&b, " %s", f.Hash)
+		}
+		if f.Pack != "" {
+			fmt.Fprintf(&b, " in pack %s at offset %d", f.Pack, f.Offset)
+		}
+		fmt.Fprintf(&b, ": %s\n", oneLine(f.Reason))
+		if len(f.Touches) == 0 {
+			b.WriteString("    → touches no checkpoint\n")
+			continue
+		}
+		var names []string
+		for _, n := range f.Touches[:min(len(f.Touches), maxNamedTouches)] {
+			names = append(names, n.String())
+		}
+		if more := len(f.Touches) - len(names); more > 0 {
+			names = append(names, fmt.Sprintf("and %d more", more))
+		}
+		fmt.Fprintf(&b, "    → touches %s\n", strings.Join(names, ", "))
+	}
+	if r.Repair != nil {
+		fmt.Fprintf(&b, "repaired: %d of %d packs replaced, %d records saved, %d lost\n", len(r.Repair.Quarantined), r.Repair.Packs, r.Repair.Salvaged, r.Repair.LostRecords)
+		for _, name := range r.Repair.Quarantined {
+			fmt.Fprintf(&b, "    set aside: packs/%s\n", name)
+		}
+	}
+	fmt.Fprintf(&b, "checked %d snapshots, %d nodes, %d chunks, %d records of histories and ledgers; read %d packs, %s\n",
+		r.Snapshots, r.Nodes, r.Chunks, r.Records, r.Read.Packs, kib(r.Read.Bytes))
+	switch r.Worst {
+	case "":
+		b.WriteString("all is well\n")
+	case store.Harmless:
+		b.WriteString("nothing that has a name is damaged; flash check --repair puts the packs right\n")
+	default:
+		b.WriteString("damaged checkpoints are refused or stop where the damage is; flash check --repair saves what is good\n")
+	}
+	return b.String()
+}

@@ -1,0 +1,283 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	badger "github.com/dgraph-io/badger/v4"
+
+	"flash/cas"
+)
+
+// Severity of a finding.
+const (
+	Harmless = "harmless" // no name reaches it, or there is another good copy: nothing is lost
+	Damage   = "damage"   // a checkpoint, a bundle or a record is not what it was
+)
+
+// Finding is one thing that is wrong, with the evidence and what it touches.
+type Finding struct {
+	Severity string   `json:"severity"`
+	Kind     string   `json:"kind"` // pack, chunk, missing, history, ledger, database
+	Pack     string   `json:"pack,omitempty"`
+	Offset   int64    `json:"offset,omitempty"`
+	Hash     cas.Hash `json:"hash,omitzero"`
+	Reason   string   `json:"reason"`
+	Touches  []Name   `json:"touches"`
+}
+
+// CheckOptions says how much is read. The structure is always checked whole.
+type CheckOptions struct {
+	Read     float64 // of the packs' bytes, 0 to 1; 0: only what the structure needs
+	Repair   bool    // damaged packs are replaced by copies of what is good in them; reads all
+	Progress func(step string, done, total int64)
+}
+
+// CheckReport says what was looked at and found.
+type CheckReport struct {
+	Read      cas.VerifyStats  `json:"read"`
+	Snapshots int              `json:"snapshots"` // walked whole
+	Nodes     int              `json:"nodes"`
+	Chunks    int64            `json:"chunks"`  // data chunks, whose presence was asked for
+	Records   int              `json:"records"` // VMs, checkpoints, ledger entries
+	Findings  []Finding        `json:"findings"`
+	Worst     string           `json:"worst"` // "" when there is none
+	Repair    *cas.RepairStats `json:"repair,omitempty"`
+}
+
+// Check looks for damage: the packs' bytes, that every named snapshot is whole, the histories and the ledgers. The error
+// is about the check itself; ErrNothingChecked when there was nothing to read, which is no success.
+func (s *Store) Check(ctx context.Context, o CheckOptions) (CheckReport, error) {
+	c := checker{s: s, o: o, at: map[cas.Hash]int{}, r: CheckReport{Findings: []Finding{}}}
+	if c.o.Progress == nil {
+		c.o.Progress = func(string, int64, int64) {}
+	}
+	err := c.run(ctx)
+	for i := range c.r.Findings {
+		f := &c.r.Findings[i]
+		if f.Touches == nil {
+			f.Touches = []Name{}
+		}
+		if f.Severity == Damage || c.r.Worst == "" {
+			c.r.Worst = f.Severity
+		}
+	}
+	if err != nil {
+		return c.r, fmt.Errorf("check: %w", err)
+	}
+	return c.r, nil
+}
+
+type checker struct {
+	s  *Store
+	o  CheckOptions
+	r  CheckReport
+	at map[cas.Hash]int // chunk → its finding
+}
+
+func (c *checker) run(ctx context.Context) error {
+	done, err := c.s.takeTurn(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := c.packs(ctx); err != nil {
+		return err
+	}
+	if err := c.database(ctx); err != nil {
+		return err
+	}
+	if err := c.snapshots(ctx); err != nil {
+		return err
+	}
+	if c.r.Snapshots == 0 && c.r.Read.Records == 0 && len(c.r.Findings) == 0 {
+		return fmt.Errorf("the store holds no snapshot and no chunk: %w", ErrNothingChecked)
+	}
+	if c.o.Read > 0 && c.r.Read.Records == 0 && len(c.r.Findings) == 0 {
+		return fmt.Errorf("no pack was read: %w", ErrNothingChecked)
+	}
+	return nil
+}
+
+// packs reads bytes, and repairs.
+func (c *checker) packs(ctx context.Context) error {
+	if c.o.Repair {
+		r, ok := c.s.chunks.(repairer)
+		if !ok {
+			return fmt.Errorf("repair: %w", ErrUnsupported)
+		}
+		c.o.Progress("repair", 0, 0)
+		stats, err := r.Repair(ctx, c.damage)
+		c.r.Repair = &stats
+		if err != nil {
+			return err
+		}
+		c.o.Read = 1
+		// Nodes that were read before may be gone now: what is walked below is what is there.
+		c.s.nodes.cache.clear()
+	}
+	if c.o.Read <= 0 {
+		return nil
+	}
+	v, ok := c.s.chunks.(verifier)
+	if !ok {
+		return fmt.Errorf("read the packs: %w", ErrUnsupported)
+	}
+	c.o.Progress("read packs", 0, 0)
+	var err error
+	c.r.Read, err = v.Verify(ctx, c.o.Read, c.damage)
+	return err
+}
+
+// damage notes what a pack's bytes show. Whether it matters the walk will tell.
+func (c *checker) damage(d cas.Damage) {
+	f := Finding{Severity: Harmless, Kind: "pack", Pack: d.Pack, Offset: d.Offset, Hash: d.Hash, Reason: d.Err.Error()}
+	if !d.Hash.IsZero() {
+		f.Kind = "chunk"
+		if _, ok := c.at[d.Hash]; !ok {
+			c.at[d.Hash] = len(c.r.Findings)
+		}
+	}
+	c.r.Findings = append(c.r.Findings, f)
+}
+
+func (c *checker) found(f Finding) { c.r.Findings = append(c.r.Findings, f) }
+
+// snapshots walks everything that has a name.
+func (c *checker) snapshots(ctx context.Context) error {
+	names, err := c.s.names(ctx)
+	if err != nil {
+		return err
+	}
+	t := newTracer(ctx, c.s)
+	t.presence, t.missed = true, c.missed
+	for h, i := range c.at {
+		// A good copy in another pack, or a damage that wasn't there a moment ago: nothing is lost.
+		if _, err := c.s.chunks.Get(ctx, cas.Ref{Hash: h}, nil); err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			t.wanted[h] = i
+		} else {
+			c.r.Findings[i].Reason += "; another copy is good"
+		}
+	}
+	ids := inOrder(names)
+	for done, id := range ids {
+		c.o.Progress("walk snapshots", int64(done), int64(len(ids)))
+		if err := c.snapshot(ctx, t, id, names[id]); err != nil {
+			return err
+		}
+	}
+	c.r.Nodes, c.r.Chunks = len(t.clean)+len(t.tainted), t.data
+	return nil
+}
+
+func (c *checker) snapshot(ctx context.Context, t *tracer, id SnapshotID, names []Name) error {
+	c.r.Snapshots++
+	var found marks
+	sn, err := c.s.Snapshot(ctx, id)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		found.add(c.missed(id, err))
+	default:
+		for _, im := range sn.record.Images {
+			m, err := t.image(im)
+			if err != nil {
+				return err
+			}
+			found.add(m...)
+		}
+	}
+	for _, i := range found {
+		c.r.Findings[i].Severity = Damage
+		for _, n := range names {
+			if !slices.Contains(c.r.Findings[i].Touches, n) {
+				c.r.Findings[i].Touches = append(c.r.Findings[i].Touches, n)
+			}
+		}
+	}
+	return nil
+}
+
+// missed notes a chunk that can't be had.
+func (c *checker) missed(h cas.Hash, err error) int {
+	if i, ok := c.at[h]; ok {
+		return i
+	}
+	f := Finding{Severity: Harmless, Kind: "missing", Hash: h, Reason: err.Error()}
+	var corrupt *cas.CorruptError
+	if errors.As(err, &corrupt) {
+		f.Kind, f.Pack, f.Offset, f.Reason = "chunk", corrupt.Pack, corrupt.Offset, corrupt.Reason
+	}
+	c.at[h] = len(c.r.Findings)
+	c.found(f)
+	return c.at[h]
+}
+
+// database checks Badger's own checksums, and what our records say of each other.
+func (c *checker) database(ctx context.Context) error {
+	c.o.Progress("read the database", 0, 0)
+	if err := c.s.verifyDatabase(); err != nil {
+		c.found(Finding{Severity: Damage, Kind: "database", Reason: err.Error()})
+	}
+	vms, err := c.s.VMs(ctx)
+	if err != nil {
+		return err
+	}
+	for _, v := range vms {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		c.r.Records++
+		var h *historyTree
+		err := c.s.view(ctx, func(tx *badger.Txn) (err error) { h, err = readTree(tx, v.ID); return err })
+		if errors.Is(err, ErrNotFound) { // removed since
+			continue
+		}
+		if err != nil {
+			c.found(Finding{Severity: Damage, Kind: "history", Reason: err.Error(), Touches: []Name{{VM: v.ID, Number: -1}}})
+			continue
+		}
+		c.history(h)
+		entries, err := c.s.Ledger(ctx, v.ID)
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			c.found(Finding{Severity: Damage, Kind: "ledger", Reason: err.Error(), Touches: []Name{{VM: v.ID, Number: -1}}})
+		}
+		c.r.Records += len(entries)
+	}
+	return nil
+}
+
+// history checks that a tree is one.
+func (c *checker) history(h *historyTree) {
+	wrong := func(n int, format string, args ...any) {
+		c.found(Finding{Severity: Damage, Kind: "history", Reason: fmt.Sprintf(format, args...), Touches: []Name{{VM: h.vm, Number: n}}})
+	}
+	if h.head >= 0 && h.byNumber[h.head] == nil {
+		wrong(h.head, "the head of %s is checkpoint %d, which isn't there", h.vm, h.head)
+	}
+	for _, p := range h.all {
+		c.r.Records++
+		switch {
+		case p.Parent >= p.Number:
+			wrong(p.Number, "checkpoint %d of %s descends from the later %d", p.Number, h.vm, p.Parent)
+		case p.Parent >= 0 && h.byNumber[p.Parent] == nil:
+			wrong(p.Number, "checkpoint %d of %s descends from %d, which isn't there", p.Number, h.vm, p.Parent)
+		}
+	}
+}
+
+// verifyDatabase reads every block of Badger's tables.
+func (s *Store) verifyDatabase() error {
+	s.life.RLock()
+	defer s.life.RUnlock()
+	if s.closed {
+		return ErrClosed
+	}
+	return s.db.VerifyChecksum()
+}
