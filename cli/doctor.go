@@ -106,8 +106,8 @@ func engineChecks(info host.Info, err error) []check {
 	}
 	lazy := check{Name: "lazy memory (userfaultfd)", Result: resultOK, Found: "pages come in when they are touched"}
 	if !caps.LazyPager {
-		lazy = check{"lazy memory (userfaultfd)", resultWarning, "not there" + why("lazy memory", "lazy", "lazy_pager", "userfaultfd", "uffd"),
-			"rewind, fork and resume first read the whole memory", "Linux 5.7 or newer, and root or vm.unprivileged_userfaultfd=1"}
+		lazy = check{"lazy memory (userfaultfd)", resultWarning, "not there" + why("lazy memory", "lazy"),
+			"rewind, fork and resume first read the whole memory", "Linux 5.7 or newer, and root, or sysctl vm.unprivileged_userfaultfd=1"}
 	}
 	tracker := check{Name: "dirty tracking (PAGEMAP_SCAN)", Result: resultOK, Found: caps.Tracker}
 	if caps.Tracker != "pagemap-scan" {
@@ -115,7 +115,7 @@ func engineChecks(info host.Info, err error) []check {
 		if caps.Tracker == "soft-dirty" {
 			consequence = "checkpoints walk all page tables: some milliseconds for each GiB"
 		}
-		tracker = check{"dirty tracking (PAGEMAP_SCAN)", resultWarning, caps.Tracker + why("tracker", "pagemap-scan", "pagemap_scan"), consequence, "Linux 6.7 or newer"}
+		tracker = check{"dirty tracking (PAGEMAP_SCAN)", resultWarning, caps.Tracker + why("pagemap-scan"), consequence, "Linux 6.7 or newer, and root"}
 	}
 	shared := check{Name: "shared fork memory", Result: resultOK, Found: "forks of a checkpoint share its pages"}
 	if !caps.Shared {

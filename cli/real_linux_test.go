@@ -23,6 +23,7 @@ type realFlash struct {
 	root string // of the repository
 	home string
 	env  []string // added to ours
+	as   []string // the program with what starts it as somebody else; nil: as we are
 }
 
 var shared struct {
@@ -112,7 +113,11 @@ func (r result) String() string {
 func (f *realFlash) try(args ...string) result {
 	ctx, cancel := context.WithTimeout(context.Background(), commandLimit)
 	defer cancel()
-	return f.finish(exec.CommandContext(ctx, filepath.Join(f.root, "bin", "flash"), args...))
+	program := f.as
+	if program == nil {
+		program = []string{filepath.Join(f.root, "bin", "flash")}
+	}
+	return f.finish(exec.CommandContext(ctx, program[0], append(program[1:len(program):len(program)], args...)...))
 }
 
 // shell runs a line as a user types it at the repository's root.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"syscall"
 
@@ -92,6 +93,10 @@ func (h *Host) explainGuest(g *guestVM, err error) error {
 	var agent *guest.AgentError
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, guest.ErrClosed) || errors.As(err, &agent) {
 		message := oneLine(err.Error())
+		if h.diskIsFull() {
+			return &Error{Code: CodeNoSpace, Err: err, Message: fmt.Sprintf("%s stands still, for the disk of %s is full and so is its own: %s", g.id, h.cfg.Home, message),
+				Remedy: "free space on the disk of " + h.cfg.Home + "; the VM goes on by itself then"}
+		}
 		if line := lastLine(h.consolePath(g.id)); line != "" {
 			message += "; the console's last line is: " + line
 		}
@@ -119,4 +124,15 @@ func (h *Host) explainBundle(name string, err error) error {
 		out.Code, out.Remedy = CodeUnsupported, "flash doctor says what this host lacks"
 	}
 	return out
+}
+
+// diskIsFull finds out by writing: a guest whose disk request can't be served is stopped until it can.
+func (h *Host) diskIsFull() bool {
+	f, err := os.CreateTemp(filepath.Join(h.cfg.Home, "scratch"), "room-")
+	if err != nil {
+		return errors.Is(err, syscall.ENOSPC)
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(make([]byte, 1<<20)) // less is no room for a guest either
+	return errors.Is(errors.Join(err, f.Close()), syscall.ENOSPC)
 }
