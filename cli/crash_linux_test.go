@@ -138,6 +138,7 @@ func (w *witness) dieIn(v verb, took map[string]time.Duration) {
 	case <-time.After(delay):
 		w.killAll(w.anyOrder())
 		r = <-ended
+		w.killAll(w.anyOrder()) // what a command began that had not yet asked the daemon when it was killed
 	case r = <-ended:
 		w.killAll(w.anyOrder())
 	}
