@@ -92,7 +92,7 @@ func (m *machine) repairPutsEverythingRight(t *testing.T) {
 func (m *machine) failedRepairLeavesFrozen(t *testing.T) {
 	m.sh(t, "touch /tmp/fail")
 	for name, r := range map[string]guest.Repair{
-		"no seed":      {Thaw: true},
+		"no seed":      {Generation: "a-2", Thaw: true},
 		"short seed":   {Seed: []byte("short"), Thaw: true},
 		"bad MAC":      {Seed: bytes.Repeat([]byte{7}, 64), MAC: "nonsense", Thaw: true},
 		"failing hook": {Seed: bytes.Repeat([]byte{7}, 64), Hooks: true, Thaw: true},
