@@ -22,6 +22,9 @@ const (
 // runHooks runs the executables of a folder in the order of their names. They run outside of the frozen workload, in a
 // group of their own that is killed with whatever they leave behind when each is over.
 func (a *agent) runHooks(ctx context.Context, dir string, r guest.Repair) error {
+	if isEmpty(dir) {
+		return nil
+	}
 	entries, err := os.ReadDir(dir)
 	if os.IsNotExist(err) {
 		return nil
@@ -49,6 +52,22 @@ func (a *agent) runHooks(ctx context.Context, dir string, r guest.Repair) error 
 		}
 	}
 	return nil
+}
+
+// isEmpty tells by plain system calls that there are no hooks, the usual case, as writeAtomically does and why.
+func isEmpty(dir string) bool {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err == unix.ENOENT
+	}
+	defer unix.Close(fd)
+	buf := make([]byte, 1024)
+	n, err := unix.ReadDirent(fd, buf)
+	if err != nil {
+		return false
+	}
+	_, count, _ := unix.ParseDirent(buf[:n], 1, nil)
+	return count == 0
 }
 
 func (a *agent) runHook(ctx context.Context, hooks *groups, path string, env []string) error {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -65,13 +64,25 @@ func setClock(now time.Time) error {
 	return nil
 }
 
-// writeAtomically makes a file that is there whole or not at all.
+// writeAtomically makes a file that is there whole or not at all, by plain system calls: right after a restore every instruction of a guest under emulation is
+// translated for the first time, and package os brings thousands.
 func writeAtomically(path, text string) error {
 	tmp := path + ".new"
-	if err := os.WriteFile(tmp, []byte(text), 0o644); err != nil {
+	fd, err := unix.Open(tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_CLOEXEC, 0o644)
+	if err != nil {
 		return err
 	}
-	return os.Rename(tmp, path)
+	n, err := unix.Write(fd, []byte(text))
+	if err == nil && n != len(text) {
+		err = unix.ENOSPC
+	}
+	if closeErr := unix.Close(fd); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return err
+	}
+	return unix.Rename(tmp, path)
 }
 
 // hostname is the guest's present name.
