@@ -16,8 +16,8 @@ import (
 
 // converse connects our streams, terminal and signals with a command and passes its exit code on.
 func (a *app) converse(ctx context.Context, tty, stdin bool, run func(context.Context, guest.Streams, guest.WindowSize) (host.ExecResult, error)) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	var s guest.Streams
 	if stdin {
 		s.Stdin = a.stdin
@@ -34,11 +34,15 @@ func (a *app) converse(ctx context.Context, tty, stdin bool, run func(context.Co
 		defer t.restore()
 		size, s.Resize = t.size, t.resize
 	}
-	signals, stop := forwardSignals(cancel)
+	signals, stop := forwardSignals(func() { cancel(errImpatient) })
 	defer stop()
 	s.Signals = signals
 
 	res, err := run(ctx, s, size)
+	if err != nil && context.Cause(ctx) == errImpatient {
+		a.say("flash: the command was killed with all it had started, for it didn't obey %d interrupts", impatience)
+		return exitStatus(128 + 2) // as if it had died of the signal
+	}
 	if err != nil {
 		if !out.any() && res.ExecID == "" && !errors.Is(err, httpapi.ErrWentAway) {
 			return notRun{err}
@@ -105,8 +109,10 @@ func (s outputStream) Write(p []byte) (int, error) {
 // impatience is how many interrupts make us stop waiting for the command to obey.
 const impatience = 3
 
+var errImpatient = errors.New("interrupted again and again")
+
 // forwardSignals gives the signals we get to the command. Too many interrupts cancel, which kills it.
-func forwardSignals(cancel context.CancelFunc) (<-chan string, func()) {
+func forwardSignals(giveUp func()) (<-chan string, func()) {
 	got := make(chan os.Signal, 8)
 	names := make(chan string, 8)
 	done := make(chan struct{})
@@ -121,7 +127,7 @@ func forwardSignals(cancel context.CancelFunc) (<-chan string, func()) {
 					interrupts++
 				}
 				if interrupts >= impatience {
-					cancel()
+					giveUp()
 				}
 				select {
 				case names <- signalName(sig):

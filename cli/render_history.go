@@ -82,8 +82,8 @@ func (t *tree) add(cp host.Checkpoint, lead string) {
 		name += " ⚑"
 	}
 	label := printable(cp.Label, maxLabelWidth)
-	if cp.From != nil {
-		label = strings.TrimSpace(fmt.Sprintf("%s (from %s checkpoint %d)", label, cp.From.VM, cp.From.Number))
+	if cp.From != nil && label == "" {
+		label = fmt.Sprintf("fork of %s@%d", cp.From.VM, cp.From.Number)
 	}
 	if cp.ExitCode != nil {
 		label += fmt.Sprintf("\texit %d", *cp.ExitCode)

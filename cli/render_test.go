@@ -41,7 +41,7 @@ func TestHistoryIsDrawnAsATree(t *testing.T) {
 		entry(9, 8, "its parent is gone"),
 	}, now)
 	want := `● is where the machine is; checkpoint N is the state just before command N
-0          1h        0  (from agent-1 checkpoint 3)
+0          1h        0  fork of agent-1@3
 1          1h   98 KiB  sh build.sh                                                   exit 0
 2 ⚑        1h  195 KiB  sh run-tests.sh                                               exit 1
 ├─ 3       1h  293 KiB  rm -rf /work                                                  exit 0

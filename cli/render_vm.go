@@ -29,7 +29,11 @@ func ports(vm host.VM) string {
 	}
 	var all []string
 	for _, p := range vm.Ports {
-		all = append(all, fmt.Sprintf("%d→%d", p.Host, p.Guest))
+		at := fmt.Sprint(p.Host)
+		if p.Host == 0 {
+			at = "any" // chosen when it runs
+		}
+		all = append(all, fmt.Sprintf("%s→%d", at, p.Guest))
 	}
 	return strings.Join(all, " ")
 }
