@@ -71,6 +71,11 @@ func setMAC(name, text string) error {
 	if err != nil {
 		return err
 	}
+	// Right after a restore the kernel announces the old address to the network, which learns it and then sends the first
+	// packets astray. This makes it announce the new one, too (ip-sysctl: arp_notify).
+	if err := os.WriteFile("/proc/sys/net/ipv4/conf/"+name+"/arp_notify", []byte("1\n"), 0); err != nil {
+		return err
+	}
 	n, err := openNetlink()
 	if err != nil {
 		return err
