@@ -46,13 +46,15 @@ func (h *Host) unlessSilent(ctx context.Context, v *vm, g *guestVM, wait func(ct
 	return wait(ctx)
 }
 
-// silent asks the guest. One that stands still for a checkpoint can't answer, so then it is asked again afterwards.
+// silent asks the guest. One that stands still for a checkpoint can't answer, so then it is asked again afterwards; one
+// that waits for room on the host's disk goes on by itself when there is some.
 func (h *Host) silent(ctx context.Context, v *vm, g *guestVM) bool {
 	ask := func() bool {
+		full := h.diskIsFull()
 		ctx, cancel := context.WithTimeout(ctx, h.deadlines.Control)
 		defer cancel()
 		_, err := g.client.Execs(ctx)
-		return errors.Is(err, context.DeadlineExceeded)
+		return errors.Is(err, context.DeadlineExceeded) && !full && !h.diskIsFull()
 	}
 	if !ask() {
 		return false
