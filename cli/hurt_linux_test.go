@@ -324,7 +324,7 @@ func TestFullDiskLosesNothing(t *testing.T) {
 func TestWithoutPrivilegeAllWorksAndDoctorSaysWhatItCosts(t *testing.T) {
 	shared := needGuests(t)
 	if _, err := exec.LookPath("setpriv"); err != nil {
-		t.Skip("it needs setpriv")
+		without(t, "it needs setpriv")
 	}
 	dir, err := os.MkdirTemp("", "fl")
 	if err != nil {

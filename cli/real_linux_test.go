@@ -32,6 +32,15 @@ var shared struct {
 	err   error
 }
 
+// without skips a test for want of something, unless FLASH_REQUIRE says that everything must be there.
+func without(t *testing.T, format string, args ...any) {
+	t.Helper()
+	if strings.Contains(os.Getenv("FLASH_REQUIRE"), "vm") {
+		t.Fatalf("required: "+format, args...)
+	}
+	t.Skipf(format, args...)
+}
+
 // needGuests gives the shared home, or skips where there can be no real guests; with FLASH_REQUIRE=vm that is a failure.
 func needGuests(t *testing.T) *realFlash {
 	t.Helper()
@@ -44,10 +53,8 @@ func needGuests(t *testing.T) *realFlash {
 			missing = program
 		}
 	}
-	if missing != "" && strings.Contains(os.Getenv("FLASH_REQUIRE"), "vm") {
-		t.Fatalf("real guests are required, and need %s", missing)
-	} else if missing != "" {
-		t.Skipf("real guests need %s", missing)
+	if missing != "" {
+		without(t, "real guests need %s", missing)
 	} else if testing.Short() {
 		t.Skip("real guests take long")
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -301,6 +300,3 @@ func (c *Client) do(ctx context.Context, limit time.Duration, what string, op by
 	}
 	return nil
 }
-
-// IsClosed tells whether an error means that the session is over, whatever ended it.
-func IsClosed(err error) bool { return errors.Is(err, ErrClosed) }

@@ -109,10 +109,3 @@ func encodeBody(v any) ([]byte, error) {
 	}
 	return p, nil
 }
-
-func decodeBody(p []byte, v any) error {
-	if v == nil || len(p) == 0 && v == nil {
-		return nil
-	}
-	return json.Unmarshal(p, v)
-}

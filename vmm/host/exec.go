@@ -132,8 +132,8 @@ func (h *Host) untilThawed(ctx context.Context, v *vm) (*guestVM, error) {
 
 // isFrozen tells whether a command wasn't started because the workload is frozen.
 func isFrozen(err error) bool {
-	var agent *guest.AgentError
-	return errors.As(err, &agent) && agent.Code == guest.CodeFrozen
+	refusal, ok := refusalOf(err)
+	return ok && refusal.Code == guest.CodeFrozen
 }
 
 // recordExec keeps how a command ended, in the ledger and beside the checkpoint that undoes it. The command has run: that
