@@ -89,6 +89,9 @@ func openStore(ctx context.Context, c Config) (_ *Store, err error) {
 	if err := s.finishDeletes(ctx); err != nil {
 		return nil, err
 	}
+	if err := s.countCheckpoints(ctx); err != nil {
+		return nil, err
+	}
 	if err := s.loadSettings(ctx); err != nil {
 		return nil, err
 	}
