@@ -24,6 +24,7 @@ var imports = map[string]struct {
 	"cas/remote":         {[]string{"cas", "cas/pack"}, "the far tier knows objects, not local files"},
 	"cas/tiered":         {[]string{"cas"}, "one store over two doesn't know which tiers they are"},
 	"cas/castest":        {[]string{"cas", "cas/local"}, "a conformance suite tests any store; its crashing disk stands behind local's file-system seam, whose types it needs"},
+	"cas/castest/lossy":  {[]string{"cas/castest", "cas/local"}, "the crashing disk as a mount, for programs that know no seam"},
 	"store":              {[]string{"cas", "store/manifest"}, "snapshots mean nothing about pages, KVM or HTTP"},
 	"store/manifest":     {[]string{"cas"}, "a format is pure: it doesn't know Badger"},
 	"memtrack":           {nil, "which pages changed doesn't depend on chunks or engines"},
@@ -62,6 +63,7 @@ var libraries = map[string]struct {
 	"github.com/spf13/pflag":                 {[]string{"cli"}, "flags stay in the command tree"},
 	"golang.org/x/term":                      {[]string{"cli"}, "only the command line has a terminal"},
 	"github.com/minio/minio-go":              {[]string{"cas/remote"}, "one package knows S3"},
+	"github.com/hanwen/go-fuse":              {[]string{"cas/castest/lossy"}, "only tests mount anything"},
 	"net/http":                               {[]string{"cli", "cli/httpapi", "cli/mcpserver", "cli/gateway", "cas/remote"}, "HTTP is a door, or the far tier's"},
 }
 
