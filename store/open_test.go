@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"os/exec"
+	"path/filepath"
 	"testing"
 
 	badger "github.com/dgraph-io/badger/v4"
