@@ -51,7 +51,7 @@ var imports = map[string]struct {
 	"vmm/host":              {[]string{"vmm", "vmm/guest", "vmm/bundle", "vmm/bundle/ext4fs", "store", "store/offsite", "cas/bucket", "cas/remote", "cas", "memtrack", "blockdelta"}, "the application knows engines by contract, and neither flags nor HTTP"},
 	"cli":                   {[]string{"*"}, "wire.go builds everything"},
 	"cli/flash":             {[]string{"cli"}, "main is five lines"},
-	"cli/httpapi":           {[]string{"vmm/host", "vmm", "vmm/guest", "store"}, "a door translates the host and its structs; engines are none of its business"},
+	"cli/httpapi":           {[]string{"cas/bucket", "store/offsite", "vmm/host", "vmm", "vmm/guest", "store"}, "a door translates the host and its structs; engines are none of its business"},
 	"cli/mcpserver":         {[]string{"vmm/host", "vmm", "vmm/guest", "store", "cli/httpapi"}, "a door; its flash_host reaches every route of httpapi"},
 	"cli/gateway":           {[]string{"vmm/host", "vmm", "vmm/guest", "store"}, "a door"},
 	"bench":                 {[]string{"vmm/host", "vmm", "vmm/guest", "vmm/bundle", "store", "store/manifest", "cas", "cas/pack", "cas/local", "memtrack", "blockdelta"}, "workloads are run by a command and by go test, so they know no command"},

@@ -111,7 +111,7 @@ func (o *Offsite) Release(ctx context.Context) error { panic("contract") }
 func (o *Offsite) Remove(ctx context.Context, vm string) error { panic("contract") }
 
 // GCOptions: without Apply nothing is changed.
-type GCOptions struct{ Apply bool }
+type GCOptions struct{ Apply bool `json:"apply"` }
 
 type GCReport struct {
 	Applied        bool  `json:"applied"`

@@ -5,7 +5,9 @@ import (
 	"io"
 	"time"
 
+	"flash/cas/bucket"
 	"flash/store"
+	"flash/store/offsite"
 	"flash/vmm"
 	"flash/vmm/guest"
 )
@@ -44,6 +46,19 @@ type API interface {
 	GC(ctx context.Context, r GCRequest) (GCReport, error)
 	Check(ctx context.Context, r CheckRequest) (store.CheckReport, error)
 	Debug(ctx context.Context, r DebugRequest) (DebugDump, error)
+
+	Remotes(ctx context.Context) ([]Remote, error)
+	AddRemote(ctx context.Context, r AddRemoteRequest) (Remote, error)
+	ChangeRemote(ctx context.Context, r ChangeRemoteRequest) (Remote, error)
+	RemoveRemote(ctx context.Context, name string) error
+	ProbeRemote(ctx context.Context, name string) ([]bucket.Check, error)
+	RemoteVMs(ctx context.Context, name string) ([]offsite.Ref, error)
+	RemoveRemoteVM(ctx context.Context, name, vm string) error
+	Push(ctx context.Context, r RemotePushRequest, progress func(Progress)) (offsite.PushReport, error)
+	Pull(ctx context.Context, r RemotePullRequest, progress func(Progress)) (PullResult, error)
+	TakeOver(ctx context.Context, name, vm string) (offsite.Ref, error)
+	CollectRemote(ctx context.Context, name string, apply bool) (offsite.GCReport, error)
+	CheckRemote(ctx context.Context, r RemoteCheckRequest, progress func(Progress)) (RemoteCheckReport, error)
 
 	Info(ctx context.Context) (Info, error)
 }
