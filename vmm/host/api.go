@@ -78,6 +78,7 @@ type VM struct {
 	From        *store.ForkPoint `json:"from,omitempty"`
 	Reason      string           `json:"reason,omitempty"` // why it is crashed or stopped
 	PID         int              `json:"pid,omitempty"`
+	Replication []VMLag          `json:"replication,omitempty"` // how far its copies in remotes are behind
 	Notice      string           `json:"notice,omitempty"` // what a caller of rewind, fork or start must know, e.g. dead connections
 }
 

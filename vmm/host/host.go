@@ -27,6 +27,7 @@ type Config struct {
 	Now     func() time.Time // nil: time.Now
 	Log     *slog.Logger     // nil: none
 
+	Remotes   Remotes   // nil: there are none
 	MinMemMiB int       // the least a VM may have; 0: what a Linux guest needs
 	Deadlines Deadlines // of the waits on guests and engines
 }
@@ -41,6 +42,7 @@ type Host struct {
 	deadlines Deadlines
 	answers   *answers
 	runs      runs
+	remotes   *remotes
 
 	watchers sync.WaitGroup // one a running machine
 
@@ -76,6 +78,10 @@ func New(ctx context.Context, c Config) (*Host, error) {
 		cfg: c, store: c.Store, engine: c.Engine, now: c.Now, log: c.Log, deadlines: c.Deadlines.orDefaults(), answers: newAnswers(c.Now),
 		runs: runs{now: c.Now, known: map[string]*run{}}, vms: map[string]*vm{}, reserved: map[string]bool{},
 	}
+	var err error
+	if h.remotes, err = loadRemotes(c.Home, c.Remotes); err != nil {
+		return nil, err
+	}
 	records, err := h.store.VMs(ctx)
 	if err != nil {
 		return nil, h.explain(err, "")
@@ -88,6 +94,9 @@ func New(ctx context.Context, c Config) (*Host, error) {
 		h.vms[r.ID] = v
 		h.settle(v)
 		v.unlock()
+	}
+	for _, k := range h.remotes.all() {
+		h.follow(k)
 	}
 	return h, nil
 }
@@ -138,6 +147,10 @@ func (h *Host) Close(ctx context.Context) error {
 		v.unlock()
 	}
 	h.watchers.Wait()
+	for _, k := range h.remotes.all() {
+		k.unfollow()
+		errs = append(errs, k.shut())
+	}
 	return errors.Join(errs...)
 }
 

@@ -200,7 +200,7 @@ func (h *Host) view(ctx context.Context, v *vm) (VM, error) {
 	defer v.mu.Unlock()
 	out := VM{
 		ID: v.id, State: v.state.State, Reason: v.state.Reason, Bundle: v.hw.Bundle, VCPUs: v.hw.VCPUs, MemMiB: v.hw.MemMiB,
-		Created: record.Created, EachCommand: v.hw.EachCommand, Ports: v.hw.Ports, From: v.hw.From,
+		Created: record.Created, EachCommand: v.hw.EachCommand, Ports: v.hw.Ports, From: v.hw.From, Replication: h.lagsOf(v.id),
 	}
 	for _, c := range history {
 		if c.From == nil {
@@ -228,6 +228,9 @@ func (h *Host) List(ctx context.Context) ([]VM, error) {
 	}
 	out := make([]VM, 0, len(records))
 	for _, r := range records {
+		if isTracking(r.ID) { // a remote's, not ours
+			continue
+		}
 		one, err := h.Get(ctx, r.ID)
 		if isCode(err, CodeVMNotFound) { // removed since
 			continue
