@@ -27,7 +27,7 @@ func decompress(p []byte, plainBytes int) ([]byte, error) {
 	if frame.HasFCS && frame.FrameContentSize != uint64(plainBytes) {
 		return nil, fmt.Errorf("a zstd frame of %d bytes, want %d: %w", frame.FrameContentSize, plainBytes, ErrFormat)
 	}
-	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(uint64(plainBytes)), zstd.WithDecoderMaxWindow(8<<20))
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxWindow(8<<20))
 	if err != nil {
 		panic(fmt.Sprintf("offsite: zstd refused its options: %v", err))
 	}

@@ -41,7 +41,7 @@ type OwnerError struct {
 
 func (e *OwnerError) Error() string {
 	return fmt.Sprintf("flashvm %s in %s belongs to host %s (%.8s) since %s: fork it under another name, or take it over",
-		e.VM, e.Location, e.Host, e.HostID, e.Since.Format("2006-01-02 15:04:05 MST"))
+		e.VM, e.Location, e.Host, e.HostID, e.Since.Format(timeForm))
 }
 
 // Is makes errors.Is(err, ErrNotOwner) hold.
