@@ -36,6 +36,11 @@ func (r *Remote) refreshSince(ctx context.Context, round uint64) error {
 	if r.rounds.completed() > round {
 		return nil
 	}
+	return r.refreshLocked(ctx)
+}
+
+// refreshLocked reads the list, and again when it changed meanwhile. refreshMu is held.
+func (r *Remote) refreshLocked(ctx context.Context) error {
 	var err error
 	for range maxListings {
 		round := r.rounds.begin()

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"flash/cas"
 	"flash/cas/bucket"
 	"flash/cas/pack"
 )
@@ -165,31 +166,31 @@ func (r *Remote) ensure(ctx context.Context, s PackSource, reader io.ReaderAt) (
 // publish puts catalogue objects that name packs which are there, and takes them into the index.
 func (r *Remote) publish(ctx context.Context, packs []Catalogued) error {
 	for _, part := range splitCatalogue(packs) {
-		if err := r.putCatalogue(ctx, part); err != nil {
+		if _, err := r.putCatalogue(ctx, part); err != nil {
 			return fmt.Errorf("name %d packs in the catalogue of %s: %w", len(part), r.Location(), err)
 		}
 	}
 	return nil
 }
 
-func (r *Remote) putCatalogue(ctx context.Context, packs []Catalogued) error {
+func (r *Remote) putCatalogue(ctx context.Context, packs []Catalogued) (cas.Hash, error) {
 	p, hash, err := EncodeCatalogue(r.keyID, packs)
 	if err != nil {
-		return err
+		return hash, err
 	}
 	done, err := r.request(ctx)
 	if err != nil {
-		return err
+		return hash, err
 	}
 	defer done()
 	key := catalogueKey(hash)
 	// Without a condition: under this name there is this content, or a damaged one that this puts right.
 	if _, err := r.bucket.Put(ctx, key, bytes.NewReader(p), int64(len(p)), bucket.Condition{}); err != nil {
-		return err
+		return hash, err
 	}
 	r.index.add(&catalogue{key: key, hash: hash, bytes: int64(len(p)), round: r.rounds.now()}, packs)
 	r.cache.storeCatalogue(key, p)
-	return nil
+	return hash, nil
 }
 
 // splitCatalogue cuts packs into parts of at most some targetCatalogueBytes.
