@@ -57,4 +57,8 @@ type ledgerRecord struct {
 type ledgerHead struct {
 	Next uint64  `json:"next"` // the seq of the next entry; the first has 1
 	Hash hexHash `json:"hash"` // of the last entry
+
+	// Of an imported ledger whose beginning was cut off: the first entry there is, and the hash of the one before it.
+	First  uint64  `json:"first,omitempty"`
+	Before hexHash `json:"before,omitzero"`
 }
