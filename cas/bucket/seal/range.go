@@ -20,7 +20,10 @@ func (s *Bucket) GetRange(ctx context.Context, key string, dst []byte, offset in
 	if key == MarkerKey {
 		return s.below.GetRange(ctx, key, dst, offset)
 	}
-	stored := s.keys.storedKey(key)
+	stored, err := s.locate(key)
+	if err != nil {
+		return err
+	}
 	if offset < 0 || offset > maxPlainBytes || int64(len(dst)) > maxPlainBytes {
 		return fmt.Errorf("read %s: there are no %d bytes from %d on", key, len(dst), offset)
 	}

@@ -281,7 +281,7 @@ func TestListYieldsKeysThatEveryMethodTakes(t *testing.T) {
 			t.Errorf("%s of %d bytes is listed", info.Key, info.Bytes)
 		}
 		mustGet(t, b, info.Key, plain)
-		if st, err := b.Stat(t.Context(), info.Key); err != nil || st.Key != info.Key {
+		if st, err := b.Stat(t.Context(), info.Key); err != nil || st.Key != info.Key || st.Bytes != info.Bytes {
 			t.Errorf("Stat of a listed key: %+v, %v", st, err)
 		}
 		seen++

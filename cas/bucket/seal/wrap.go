@@ -30,6 +30,14 @@ func Wrap(b bucket.Bucket, keys *Keys) *Bucket {
 // Location is that of the bucket below.
 func (s *Bucket) Location() string { return s.below.Location() }
 
+// locate gives the stored key. A hash hides a key that isn't one from the bucket below, so it is checked here.
+func (s *Bucket) locate(key string) (stored string, err error) {
+	if err := bucket.CheckKey(key); err != nil {
+		return "", err
+	}
+	return s.keys.storedKey(key), nil
+}
+
 // ListedKey says how List names the object that Get finds under key: who knows the plain keys finds them in a list so.
 func (s *Bucket) ListedKey(key string) string { return s.keys.storedKey(key) }
 
@@ -38,7 +46,10 @@ func (s *Bucket) Get(ctx context.Context, key string, limit int64) ([]byte, buck
 	if key == MarkerKey {
 		return s.below.Get(ctx, key, limit)
 	}
-	stored := s.keys.storedKey(key)
+	stored, err := s.locate(key)
+	if err != nil {
+		return nil, "", err
+	}
 	sealed, v, err := s.below.Get(ctx, stored, sealedBytesOf(min(max(limit, 0), maxPlainBytes)))
 	if err != nil {
 		return nil, "", named(key, stored, err)
@@ -55,7 +66,13 @@ func (s *Bucket) Put(ctx context.Context, key string, r io.ReaderAt, size int64,
 	if key == MarkerKey {
 		return s.below.Put(ctx, key, r, size, c)
 	}
-	stored := s.keys.storedKey(key)
+	stored, err := s.locate(key)
+	if err != nil {
+		return "", err
+	}
+	if err := bucket.CheckCondition(c); err != nil { // before all of r is read
+		return "", err
+	}
 	if size < 0 || size > maxPlainBytes {
 		return "", fmt.Errorf("seal %s: it can't have %d bytes", key, size)
 	}
@@ -71,21 +88,22 @@ func (s *Bucket) Put(ctx context.Context, key string, r io.ReaderAt, size int64,
 	return v, nil
 }
 
-// Stat tells the plain size. It doesn't read the object.
+// Stat tells the plain size, of which nobody vouches until the object is read. One of an impossible size has 0 bytes, as
+// in a list: that it is there is an answer.
 func (s *Bucket) Stat(ctx context.Context, key string) (bucket.Info, error) {
 	if key == MarkerKey {
 		return s.below.Stat(ctx, key)
 	}
-	stored := s.keys.storedKey(key)
+	stored, err := s.locate(key)
+	if err != nil {
+		return bucket.Info{}, err
+	}
 	info, err := s.below.Stat(ctx, stored)
 	if err != nil {
 		return bucket.Info{}, named(key, stored, err)
 	}
-	plainBytes, ok := plainBytesOf(info.Bytes)
-	if !ok {
-		return bucket.Info{}, named(key, stored, fmt.Errorf("no sealed object has %d bytes: %w", info.Bytes, bucket.ErrIntegrity))
-	}
-	info.Key, info.Bytes = stored, plainBytes
+	info.Key = key
+	info.Bytes, _ = plainBytesOf(info.Bytes)
 	return info, nil
 }
 
@@ -94,6 +112,10 @@ func (s *Bucket) Stat(ctx context.Context, key string) (bucket.Info, error) {
 // others.
 func (s *Bucket) List(ctx context.Context, prefix string) iter.Seq2[bucket.Info, error] {
 	return func(yield func(bucket.Info, error) bool) {
+		if err := bucket.CheckPrefix(prefix); err != nil {
+			yield(bucket.Info{}, err)
+			return
+		}
 		if _, last := splitKey(prefix); last != "" && !strings.HasPrefix(last, opaqueMark) {
 			yield(bucket.Info{}, fmt.Errorf("list %s: names are sealed, so whole folders only can be listed: %w", prefix, bucket.ErrUnsupported))
 			return
@@ -118,7 +140,10 @@ func (s *Bucket) List(ctx context.Context, prefix string) iter.Seq2[bucket.Info,
 
 // Delete removes an object.
 func (s *Bucket) Delete(ctx context.Context, key string) error {
-	stored := s.keys.storedKey(key)
+	stored, err := s.locate(key)
+	if err != nil {
+		return err
+	}
 	s.salts.forget(stored)
 	return named(key, stored, s.below.Delete(ctx, stored))
 }
