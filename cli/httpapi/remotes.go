@@ -29,6 +29,7 @@ func (s *Server) remoteTable() []route {
 		{"POST", remotePath + "/push", s.push},
 		{"POST", remotePath + "/pull", s.pull},
 		{"POST", remotePath + "/gc", s.gcRemote},
+		{"POST", remotePath + "/key", s.remoteKey},
 		{"POST", remotePath + "/check", s.checkRemote},
 	}
 }
@@ -119,7 +120,9 @@ func (s *Server) push(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	b.Remote = remoteName(r)
-	return longWork(w, func(progress func(host.Progress)) (offsite.PushReport, error) { return s.api.Push(r.Context(), b, progress) })
+	return longWork(w, func(progress func(host.Progress)) (offsite.PushReport, error) {
+		return s.api.Push(r.Context(), b, progress)
+	})
 }
 
 func (s *Server) pull(w http.ResponseWriter, r *http.Request) error {
@@ -128,7 +131,9 @@ func (s *Server) pull(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	b.Remote = remoteName(r)
-	return longWork(w, func(progress func(host.Progress)) (host.PullResult, error) { return s.api.Pull(r.Context(), b, progress) })
+	return longWork(w, func(progress func(host.Progress)) (host.PullResult, error) {
+		return s.api.Pull(r.Context(), b, progress)
+	})
 }
 
 func (s *Server) checkRemote(w http.ResponseWriter, r *http.Request) error {
@@ -255,4 +260,19 @@ func (c *Client) Pull(ctx context.Context, r host.RemotePullRequest, progress fu
 
 func (c *Client) CheckRemote(ctx context.Context, r host.RemoteCheckRequest, progress func(host.Progress)) (host.RemoteCheckReport, error) {
 	return askWork[host.RemoteCheckReport](ctx, c, remoteURL(r.Remote, "/check"), r, progress)
+}
+
+func (s *Server) remoteKey(w http.ResponseWriter, r *http.Request) error {
+	var b host.RemoteKeyRequest
+	if err := readBody(w, r, &b); err != nil {
+		return err
+	}
+	b.Remote = remoteName(r)
+	result, err := s.api.RemoteKey(r.Context(), b)
+	return reply(w, http.StatusOK, result, err)
+}
+
+func (c *Client) RemoteKey(ctx context.Context, r host.RemoteKeyRequest) (result host.RemoteKeyResult, err error) {
+	err = c.call(ctx, "POST", remoteURL(r.Remote, "/key"), r, &result)
+	return result, err
 }

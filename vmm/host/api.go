@@ -57,6 +57,7 @@ type API interface {
 	Push(ctx context.Context, r RemotePushRequest, progress func(Progress)) (offsite.PushReport, error)
 	Pull(ctx context.Context, r RemotePullRequest, progress func(Progress)) (PullResult, error)
 	TakeOver(ctx context.Context, name, vm string) (offsite.Ref, error)
+	RemoteKey(ctx context.Context, r RemoteKeyRequest) (RemoteKeyResult, error)
 	CollectRemote(ctx context.Context, name string, apply bool) (offsite.GCReport, error)
 	CheckRemote(ctx context.Context, r RemoteCheckRequest, progress func(Progress)) (RemoteCheckReport, error)
 
@@ -79,7 +80,7 @@ type VM struct {
 	Reason      string           `json:"reason,omitempty"` // why it is crashed or stopped
 	PID         int              `json:"pid,omitempty"`
 	Replication []VMLag          `json:"replication,omitempty"` // how far its copies in remotes are behind
-	Notice      string           `json:"notice,omitempty"` // what a caller of rewind, fork or start must know, e.g. dead connections
+	Notice      string           `json:"notice,omitempty"`      // what a caller of rewind, fork or start must know, e.g. dead connections
 }
 
 // Checkpoint is one entry of a history.

@@ -12,7 +12,8 @@ import (
 // RemoteSpec is what a home remembers of a remote. It holds no secret.
 type RemoteSpec struct {
 	Name     string `json:"name"`
-	URL      string `json:"url"` // s3://bucket/prefix or file:///path
+	ID       string `json:"id,omitempty"` // of what was there when it was added; another one is refused
+	URL      string `json:"url"`          // s3://bucket/prefix or file:///path
 	Endpoint string `json:"endpoint,omitempty"`
 	Region   string `json:"region,omitempty"`
 	Sealed   bool   `json:"encrypted"`
@@ -39,7 +40,19 @@ type OpenedRemote struct {
 	Bucket  bucket.Bucket
 	Packs   *remote.Remote
 	Offsite *offsite.Offsite
+	ID      string     // of the remote, as its marker says
+	Keys    RemoteKeys // of an encrypted one
 	Close   func() error
+
+	Requests func() bucket.Stats // that went to the server
+}
+
+// RemoteKeys changes what opens an encrypted remote.
+type RemoteKeys interface {
+	// Export gives the data key as a key file's text: it opens everything there, for ever.
+	Export(ctx context.Context) ([]byte, error)
+	// Rotate replaces the secret in use by another. What is stored stays as it is.
+	Rotate(ctx context.Context, next RemoteSecrets) error
 }
 
 // Remotes is what a host asks of those who know buckets and tiers: the command's wiring.

@@ -226,7 +226,11 @@ func (h *Host) remoteView(ctx context.Context, k *knownRemote) Remote {
 	out := Remote{RemoteSpec: k.now(), State: "ready", Lag: k.lag()}
 	ctx, cancel := context.WithTimeout(ctx, askDeadline)
 	defer cancel()
-	if _, err := k.open(ctx); err != nil {
+	opened, err := k.open(ctx)
+	if err == nil {
+		requests := opened.Requests()
+		out.Requests = &requests
+	} else {
 		err = h.explainRemote(err, out.Name, "")
 		out.State, out.Reason = "unreachable", err.Error()
 		if isCode(err, CodeRemoteLocked) {
@@ -264,6 +268,7 @@ func (h *Host) AddRemote(ctx context.Context, r AddRemoteRequest) (Remote, error
 		opened.Close()
 		return Remote{}, Errorf(CodeRemoteExists, "choose another name", "a remote is called %q already", s.Name)
 	}
+	s.ID = opened.ID
 	k := h.remotes.take(s, r.RemoteSecrets)
 	k.opened = opened
 	if err := h.remotes.save(); err != nil {
