@@ -91,7 +91,7 @@ func (t *hostLost) close() error {
 	}
 	t.vms = nil
 	if t.server != nil {
-		errs = append(errs, t.server.Close())
+		t.server.Stop()
 	}
 	return errors.Join(append(errs, os.RemoveAll(t.dir))...)
 }
@@ -121,7 +121,7 @@ func (t *hostLost) storage(ctx context.Context) error {
 // remote makes the bucket known to a host, encrypted: what leaves it tells nobody anything.
 func (t *hostLost) remote(ctx context.Context) error {
 	_, err := t.api.AddRemote(ctx, host.AddRemoteRequest{
-		RemoteSpec:    host.RemoteSpec{Name: "far", URL: "s3://" + t.server.Bucket + "/demo", Endpoint: t.server.Endpoint, Region: t.server.Region, Sealed: true},
+		RemoteSpec:    host.RemoteSpec{Name: "far", URL: "s3://" + t.server.Bucket + "/demo", Endpoint: t.server.Endpoint, Region: "us-east-1", Sealed: true},
 		RemoteSecrets: host.RemoteSecrets{AccessKey: t.server.AccessKey, SecretKey: t.server.SecretKey, Passphrase: "correct horse battery staple"},
 	})
 	return err

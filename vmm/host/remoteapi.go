@@ -67,9 +67,10 @@ type Remotes interface {
 // Remote is a remote as remote ls shows it.
 type Remote struct {
 	RemoteSpec
-	State  string  `json:"state"` // ready, unreachable, locked
-	Reason string  `json:"reason,omitempty"`
-	Lag    []VMLag `json:"lag,omitempty"` // of VMs that follow there
+	State    string        `json:"state"` // ready, unreachable, locked
+	Reason   string        `json:"reason,omitempty"`
+	Requests *bucket.Stats `json:"requests,omitempty"` // since it was opened
+	Lag      []VMLag       `json:"lag,omitempty"`      // of VMs that follow there
 }
 
 // VMLag says how far a VM's copy in a remote is behind.
