@@ -15,8 +15,8 @@ import (
 // Away is what the workload with object storage runs on: real guests on two hosts, and a real S3 server on loopback.
 type Away struct {
 	Config
-	Rounds int                                                            // samples of a figure; 0: 3
-	Dir    string                                                         // scratch
+	Rounds int                                                             // samples of a figure; 0: 3
+	Dir    string                                                          // scratch
 	Open   func(name string) (api host.API, close func() error, err error) // a host with an empty home in Dir
 
 	// ImagesOf writes memory and disk of a checkpoint of the first host's as files.

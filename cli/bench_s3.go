@@ -79,8 +79,8 @@ func (a *app) benchS3(ctx context.Context, memMiB, rounds int) (_ bench.Report, 
 		if err != nil || name != "first" {
 			return api, closeHost, err
 		}
-		if err := os.MkdirAll(filepath.Join(dir, name, "cache"), 0o700); err == nil {
-			err = os.Symlink(filepath.Join(cache, "packages"), filepath.Join(dir, name, "cache", "packages")) // fetched once
+		if err := os.Symlink(cache, filepath.Join(dir, name, "cache")); err != nil { // packages are fetched once
+			return nil, nil, errors.Join(err, closeHost())
 		}
 		step("building bundle busybox")
 		_, err = api.BuildBundle(ctx, host.BuildRequest{Kind: "busybox"}, nil)

@@ -66,7 +66,7 @@ func (w *remoteWiring) Open(ctx context.Context, s host.RemoteSpec, secrets host
 	if gib == 0 {
 		gib = cacheGiB
 	}
-	out.Packs, err = remote.Open(ctx, remote.Config{Bucket: out.Bucket, CacheDir: filepath.Join(w.home, "cache", "remotes", s.Name), CacheBytes: int64(gib * (1 << 30)), Log: w.log})
+	out.Packs, err = remote.Open(ctx, remote.Config{Bucket: out.Bucket, CacheDir: filepath.Join(w.home, "far", s.Name), CacheBytes: int64(gib * (1 << 30)), Log: w.log})
 	if err != nil {
 		return nil, err
 	}
