@@ -52,7 +52,7 @@ fuzz: agent
 	echo "$$found" | awk '/^Fuzz/ { names[++n] = $$1 } /^ok/ { for (i = 1; i <= n; i++) print $$2, names[i]; n = 0 }' | grep -E ' .*($(FUZZ))' | { \
 		count=0; while read -r pkg name; do \
 			echo "== $$pkg $$name"; \
-			$(GO) test $$pkg -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s -parallel 1 </dev/null || { \
+			$(GO) test $$pkg -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 50x -parallel 1 </dev/null || { \
 				echo "$$name found something: the input is the newest file in $${pkg#flash/}/testdata/fuzz/$$name; it runs again with go test ./$${pkg#flash/} -run $$name"; exit 1; }; \
 			count=$$((count + 1)); \
 		done; echo "$$count fuzzers, nothing found"; test $$count -gt 0; }
