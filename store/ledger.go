@@ -100,7 +100,11 @@ func (s *Store) Ledger(ctx context.Context, vm string) (all []LedgerEntry, err e
 			if err := decodeJSON(key, value, &r); err != nil {
 				return err
 			}
-			e := LedgerEntry{binary.BigEndian.Uint64(key[len(key)-8:]), r.Time, r.Kind, r.Data, cas.Hash(r.Prev), cas.Hash(r.Hash)}
+			seq, err := seqOf(key, vm)
+			if err != nil {
+				return err
+			}
+			e := LedgerEntry{seq, r.Time, r.Kind, r.Data, cas.Hash(r.Prev), cas.Hash(r.Hash)}
 			switch {
 			case e.Seq != uint64(len(all)+1):
 				return fmt.Errorf("ledger of flashvm %s: entry %d is followed by %d: %w", vm, len(all), e.Seq, errBroken)

@@ -138,7 +138,9 @@ func (w *wait) run(ctx context.Context, s Streams) (ExitStatus, error) {
 				return ExitStatus{}, fmt.Errorf("the agent's answer: %w", err)
 			}
 			for sub, part := range map[byte]span{streamOut: reply.Stdout, streamErr: reply.Stderr} {
-				k.from[sub].startAt(part.From)
+				if err := k.from[sub].startAt(part.From); err != nil {
+					return ExitStatus{}, err
+				}
 				if err := k.from[sub].finish(part.To); err != nil {
 					return ExitStatus{}, err
 				}

@@ -623,26 +623,3 @@ func TestRepairTravelsWhole(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 }
-
-// FuzzServer feeds whatever comes to an agent that has a session.
-func FuzzServer(f *testing.F) {
-	for _, g := range goldenFrames {
-		g.Generation = 1
-		f.Add(appendFrame(nil, g))
-	}
-	f.Add(appendFrame(nil, frame{Type: typeRequest, Sub: opExec, Generation: 1, ID: 1, Body: []byte(`{"id":"a","argv":["echo","a","b","1"]}`)}))
-	f.Add(appendFrame(appendFrame(nil, frame{Type: typeRequest, Sub: opCopyIn, Generation: 1, ID: 1, Body: []byte(`{"path":"/x"}`)}),
-		frame{Type: typeData, Sub: streamIn, Generation: 1, ID: 1, Body: putData(0, "x")}))
-	f.Fuzz(func(t *testing.T, wire []byte) {
-		s := NewServer(newFakeGuest(), Info{})
-		hello := appendFrame(nil, frame{Type: typeHello, Generation: 1, Body: []byte(`{"protocol":1,"nonce":"n"}`)})
-		conn := struct {
-			io.Reader
-			io.Writer
-			io.Closer
-		}{io.MultiReader(bytes.NewReader(hello), bytes.NewReader(wire)), io.Discard, io.NopCloser(nil)}
-		if err := s.Serve(conn); err != nil {
-			t.Fatal(err)
-		}
-	})
-}
