@@ -74,6 +74,8 @@ type Capabilities struct {
 	Tracker   string            // "pagemap-scan", "soft-dirty", "hash-compare"
 	LazyPager bool              // absent pages come in when touched
 	Shared    bool              // machines of one snapshot share memory
+	OwnUser   bool              // each machine's process has a user of its own; without a reason where nobody could give it one
+	Limits    []string          // what of each machine's process is bounded: "memory", "pids", "cpu"
 	Reasons   map[string]string // capability → why it isn't there
 }
 

@@ -32,7 +32,7 @@ func (e *Engine) assemble(ctx context.Context, in *instance, a vmm.Attach, base 
 	}
 	hear := m.hear
 	in.hears.Store(&hear)
-	if m.disks, err = serveDisks(a, e.log); err != nil {
+	if m.disks, err = serveDisks(a, in.user, e.log); err != nil {
 		return nil, err
 	}
 	if err := m.disks.plug(ctx, in.qmp, a.Disks); err != nil {

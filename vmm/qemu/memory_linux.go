@@ -13,16 +13,17 @@ import (
 
 // memorySupport is what this host can do with a guest's memory.
 type memorySupport struct {
-	lazy    bool   // absent pages come in when they are touched
-	shared  bool   // machines of one snapshot share memory
-	tracker string // "pagemap-scan", "soft-dirty", "hash-compare"
-	reasons map[string]string
+	lazy      bool   // absent pages come in when they are touched
+	shared    bool   // machines of one snapshot share memory
+	tracker   string // "pagemap-scan", "soft-dirty", "hash-compare"
+	forOthers string // why a process without privilege can't have a userfaultfd; "": it can
+	reasons   map[string]string
 }
 
 // probeMemory tries everything on memory of this process; some milliseconds.
 func probeMemory(ctx context.Context) memorySupport {
-	s := memorySupport{reasons: map[string]string{}}
 	can, why := uffd.Probe()
+	s := memorySupport{reasons: map[string]string{}, forOthers: why["others"]}
 	s.lazy = can.Missing && can.Inject
 	s.shared = s.lazy // the same private mapping gives both
 	switch {
