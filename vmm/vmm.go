@@ -55,6 +55,7 @@ type Attach struct {
 	Disks   []Disk
 	Ports   []Port
 	Console string // file the guest's console is appended to
+	Scratch string // folder for copies of changed pages that don't fit into memory; "": all have to
 
 	// For Restore only.
 	Memory     memtrack.Source // where the guest's memory comes from

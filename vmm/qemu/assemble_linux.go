@@ -43,7 +43,7 @@ func (e *Engine) assemble(ctx context.Context, in *instance, a vmm.Attach, base 
 			return nil, err
 		}
 	}
-	if m.memory, err = openMemory(ctx, in.id.PID, in.shape.memBytes, base, e.support()); err != nil {
+	if m.memory, err = openMemory(ctx, in.id.PID, in.shape.memBytes, base, a.Scratch, e.support()); err != nil {
 		return nil, fmt.Errorf("memory: %w", err)
 	}
 	m.tracker = m.memory.Tracker()

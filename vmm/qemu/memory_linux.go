@@ -67,18 +67,19 @@ type guestMemory struct {
 	pager   *uffd.Pager      // nil: nothing is absent
 	backed  *memtrack.Backed // nil: pager is not
 	tracker memtrack.Tracker
+	scratch string
 }
 
 // openMemory takes hold of the RAM of a QEMU process that runs no guest code yet, and begins to track it. base nil: a
 // booting machine, whose absent pages truly are zero. Otherwise the RAM holds what base holds: page by page when touched, or,
-// where that can't be done, all of it before this returns.
-func openMemory(ctx context.Context, pid int, bytes uint64, base *sharedBase, s memorySupport) (_ *guestMemory, err error) {
+// where that can't be done, all of it before this returns. scratch is Attach's.
+func openMemory(ctx context.Context, pid int, bytes uint64, base *sharedBase, scratch string, s memorySupport) (_ *guestMemory, err error) {
 	span, backing, err := findRAM(pid, bytes)
 	if err != nil {
 		return nil, err
 	}
 	scans := s.tracker == (&pagemap.Scan{}).Name()
-	m := &guestMemory{span: span}
+	m := &guestMemory{span: span, scratch: scratch}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, m.close())
@@ -133,6 +134,9 @@ func newTracker(name string, restored bool) memtrack.Tracker {
 
 // Span says where the RAM is in the process.
 func (m *guestMemory) Span() memtrack.Span { return m.span }
+
+// Scratch is the folder for copies of its pages that don't fit into memory.
+func (m *guestMemory) Scratch() string { return m.scratch }
 
 // sparse is what memory with absent pages can tell a tracker.
 type sparse interface {
