@@ -43,6 +43,7 @@ type Host struct {
 	answers   *answers
 	runs      runs
 	keeper    *keeper
+	cuts      chan struct{} // a token for each open cut; capacity cutsAtOnce
 
 	watchers sync.WaitGroup // one a running machine
 
@@ -76,7 +77,7 @@ func New(ctx context.Context, c Config) (*Host, error) {
 	}
 	h := &Host{
 		cfg: c, store: c.Store, engine: c.Engine, now: c.Now, log: c.Log, deadlines: c.Deadlines.orDefaults(), answers: newAnswers(c.Now),
-		keeper: newKeeper(c.Backoff), runs: runs{now: c.Now, known: map[string]*run{}}, vms: map[string]*vm{}, reserved: map[string]bool{},
+		cuts: make(chan struct{}, cutsAtOnce), keeper: newKeeper(c.Backoff), runs: runs{now: c.Now, known: map[string]*run{}}, vms: map[string]*vm{}, reserved: map[string]bool{},
 	}
 	records, err := h.store.VMs(ctx)
 	if err != nil {
