@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 
 	"flash/vmm"
@@ -14,6 +15,7 @@ const (
 	monitorFD = 3
 	consoleFD = 4
 	channelFD = 5
+	bootFD    = 6 // the kernel; 7: the initrd
 )
 
 // Addresses on a q35's root bus (Layout 1). Disks follow one another from diskSlot.
@@ -34,9 +36,11 @@ const (
 //	                 in time because its host is busy
 const engineCmdline = "console=ttyS0 quiet panic=-1 reboot=t init_on_free=1 no_timer_check"
 
-// bootFrom is what a booting machine has on its command line and a waiting process hasn't.
+// bootFrom is what a booting machine is given and a waiting process isn't. Its files are read by their descriptors: QEMU's
+// user can't enter the folder they are in.
 type bootFrom struct {
-	kernel, initrd, cmdline, mac string
+	files        []*os.File // the kernel, and the initrd if there is one
+	cmdline, mac string
 }
 
 // arguments gives QEMU's command line, without the program's name. boot nil: a process waiting for a state.
@@ -94,9 +98,8 @@ func arguments(s shape, boot *bootFrom) []string {
 	if boot == nil {
 		return append(args, "-incoming", "defer")
 	}
-	args = append(args, "-kernel", boot.kernel)
-	if boot.initrd != "" {
-		args = append(args, "-initrd", boot.initrd)
+	for i := range boot.files {
+		args = append(args, []string{"-kernel", "-initrd"}[i], fmt.Sprintf("/proc/self/fd/%d", bootFD+i))
 	}
 	return append(args, "-append", strings.TrimSpace(engineCmdline+" "+boot.cmdline))
 }
