@@ -12,7 +12,7 @@ const Name = "qemu"
 
 // Layout is the version of the device layout that arguments gives a machine. A state loads only into the layout it was
 // saved from, so any change of a device, its address or its order counts this up.
-const Layout = "1"
+const Layout = "2"
 
 // ChannelName is what the guest finds the agent's port by (/sys/class/virtio-ports/*/name).
 const ChannelName = "flash.agent"
