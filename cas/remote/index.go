@@ -95,7 +95,13 @@ func (x *index) add(c *catalogue, packs []Catalogued) {
 		return
 	}
 	x.catalogues[c.hash] = c
-	var run []indexed
+	total := 0
+	for i := range packs {
+		if x.byHash[packs[i].ContentHash] == nil {
+			total += len(packs[i].Entries)
+		}
+	}
+	run := make([]indexed, 0, total)
 	for i := range packs {
 		p := &packs[i]
 		o := x.byHash[p.ContentHash]
@@ -105,7 +111,6 @@ func (x *index) add(c *catalogue, packs []Catalogued) {
 			x.objects = append(x.objects, o)
 			x.byID[o.id] = append(x.byID[o.id], o)
 			x.byHash[o.hash] = o
-			run = slices.Grow(run, len(p.Entries))
 			for _, e := range p.Entries {
 				run = append(run, indexed{[keyBytes]byte(e.Hash[:keyBytes]), o.slot, e.Offset, e.Bytes})
 			}
