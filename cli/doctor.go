@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"flash/cli/httpapi"
+	"flash/store"
 	"flash/vmm/host"
 )
 
@@ -30,7 +31,7 @@ func (a *app) doctorCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
 		Short: "check what this host offers, and what follows from it",
-		Long: `doctor checks this host: QEMU, acceleration, lazy memory, dirty tracking, disk space, the daemon, leftovers. Each check
+		Long: `doctor checks this host: QEMU, acceleration, lazy memory, dirty tracking, disk space, the store and its budget, the daemon, leftovers. Each check
 that isn't ok says its consequence and its remedy. It starts the daemon when none answers, for that is what it checks.
 
 Exit codes: 0 ok, warnings included; 1 something keeps flash from working; 2 wrong usage.`,
@@ -60,6 +61,9 @@ func (a *app) examine(ctx context.Context, home string) []check {
 	if api != nil {
 		info, err := api.Info(ctx)
 		checks = append(checks, engineChecks(info, err)...)
+		if err == nil {
+			checks = append(checks, checkBudget(info.Usage))
+		}
 		vms, err := api.List(ctx)
 		checks = append(checks, vmCheck(vms, err))
 		if err == nil {
@@ -122,6 +126,20 @@ func engineChecks(info host.Info, err error) []check {
 		shared = check{"shared fork memory", resultWarning, "not there" + why("shared memory", "shared"), "each fork needs memory of its own for every page it touches", "what lazy memory needs"}
 	}
 	return []check{engine, accel, lazy, tracker, shared}
+}
+
+// checkBudget tells how much of its budget the store uses.
+func checkBudget(u store.Usage) check {
+	const name, remedy = "store", "flash gc --apply frees what nothing reaches; flash gc --budget raises the budget"
+	switch {
+	case u.Budget == 0:
+		return check{Name: name, Result: resultOK, Found: fmt.Sprintf("%s of packs, bounded by the disk alone", kib(u.PackBytes))}
+	case u.PackBytes >= u.Limit:
+		return check{name, resultFailed, usageText(u), "no checkpoint, fork or bundle is made; VMs run on", remedy}
+	case u.Pressing():
+		return check{name, resultWarning, usageText(u), "soon no checkpoint will be made", remedy}
+	}
+	return check{Name: name, Result: resultOK, Found: usageText(u)}
 }
 
 func vmCheck(vms []host.VM, err error) check {

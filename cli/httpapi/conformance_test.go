@@ -264,11 +264,11 @@ var calls = map[string]struct {
 		return a.ImportBundle(ctx, host.ImportRequest{Path: "/p", Name: "n", DiskMiB: 8}, nil)
 	}},
 	"RemoveCheckpoint": {[]any{"a", 3}, nil, func(ctx context.Context, a host.API) (any, error) { return nil, a.RemoveCheckpoint(ctx, "a", 3) }},
-	"GC": {host.GCRequest{Apply: true, VMs: []string{"a"}, Retention: &store.Retention{KeepLast: 3, KeepHourly: 4, KeepDaily: 5, OlderThanSeconds: 6, MaxBytes: 7}, Save: true, Background: new(bool), EveryMinutes: 8},
+	"GC": {host.GCRequest{Apply: true, VMs: []string{"a"}, Retention: &store.Retention{KeepLast: 3, KeepHourly: 4, KeepDaily: 5, OlderThanSeconds: 6, MaxBytes: 7}, Save: true, Background: new(bool), EveryMinutes: 8, BudgetBytes: new(int64)},
 		host.GCReport{GCReport: store.GCReport{Applied: true, Removed: []store.RemovedCheckpoint{{VM: "a", Number: 1, Label: "l", Created: when, NewBytes: 2}}, Snapshots: 3,
-			Sweep: cas.SweepStats{Packs: 1, FreedBytes: 2, Postponed: 3}, Freed: 4, Took: 5}, Rules: map[string]store.Retention{"": {KeepLast: 1}}, Settings: store.Settings{GCOff: true}},
+			Sweep: cas.SweepStats{Packs: 1, FreedBytes: 2, Postponed: 3}, Freed: 4, Took: 5}, Rules: map[string]store.Retention{"": {KeepLast: 1}}, Settings: store.Settings{GCOff: true, BudgetBytes: 9}, Usage: store.Usage{PackBytes: 1, Budget: 9, Limit: 8}},
 		func(ctx context.Context, a host.API) (any, error) {
-			return a.GC(ctx, host.GCRequest{Apply: true, VMs: []string{"a"}, Retention: &store.Retention{KeepLast: 3, KeepHourly: 4, KeepDaily: 5, OlderThanSeconds: 6, MaxBytes: 7}, Save: true, Background: new(bool), EveryMinutes: 8})
+			return a.GC(ctx, host.GCRequest{Apply: true, VMs: []string{"a"}, Retention: &store.Retention{KeepLast: 3, KeepHourly: 4, KeepDaily: 5, OlderThanSeconds: 6, MaxBytes: 7}, Save: true, Background: new(bool), EveryMinutes: 8, BudgetBytes: new(int64)})
 		}},
 	"Check": {host.CheckRequest{Read: 0.25, Repair: true}, store.CheckReport{Read: cas.VerifyStats{Packs: 1, Records: 2}, Snapshots: 3, Worst: store.Damage, Repair: &cas.RepairStats{Packs: 4, Quarantined: []string{"x"}},
 		Findings: []store.Finding{{Severity: store.Damage, Kind: "chunk", Pack: "p", Offset: 64, Hash: cas.Hash{1, 2}, Reason: "r", Touches: []store.Name{{VM: "a", Number: 1}}}, {Severity: store.Harmless, Kind: "pack", Touches: []store.Name{}}}},

@@ -222,4 +222,5 @@ type Info struct {
 	PID          int              `json:"pid"`
 	Home         string           `json:"home"`
 	Capabilities vmm.Capabilities `json:"capabilities"`
+	Usage        store.Usage      `json:"usage"`
 }

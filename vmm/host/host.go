@@ -42,6 +42,8 @@ type Host struct {
 	answers   *answers
 	runs      runs
 
+	gcWanted chan struct{} // holds one token when a collection shouldn't wait for its time
+
 	watchers sync.WaitGroup // one a running machine
 
 	mu       sync.Mutex // guards the rest; never held across I/O
@@ -75,6 +77,7 @@ func New(ctx context.Context, c Config) (*Host, error) {
 	h := &Host{
 		cfg: c, store: c.Store, engine: c.Engine, now: c.Now, log: c.Log, deadlines: c.Deadlines.orDefaults(), answers: newAnswers(c.Now),
 		runs: runs{now: c.Now, known: map[string]*run{}}, vms: map[string]*vm{}, reserved: map[string]bool{},
+		gcWanted: make(chan struct{}, 1),
 	}
 	records, err := h.store.VMs(ctx)
 	if err != nil {
@@ -154,7 +157,7 @@ func (h *Host) stopForShutdown(ctx context.Context, v *vm) error {
 	if h.running(v) == nil {
 		return nil
 	}
-	err = h.stop(ctx, v, false, "the daemon was stopped", "before the daemon stopped")
+	err = h.stop(ctx, v, stopping{reason: "the daemon was stopped", label: "before the daemon stopped", purse: store.Overdraft})
 	if err != nil {
 		h.discard(v, "the daemon was stopped, and its present couldn't be saved")
 	}
@@ -167,5 +170,5 @@ func (h *Host) Info(ctx context.Context) (Info, error) {
 	if err != nil {
 		return Info{}, h.explain(err, "")
 	}
-	return Info{Version: h.cfg.Version, PID: os.Getpid(), Home: h.cfg.Home, Capabilities: caps}, nil
+	return Info{Version: h.cfg.Version, PID: os.Getpid(), Home: h.cfg.Home, Capabilities: caps, Usage: h.store.Usage()}, nil
 }

@@ -21,37 +21,44 @@ func (h *Host) Stop(ctx context.Context, r StopRequest) (VM, error) {
 	if h.running(v) == nil {
 		return h.view(ctx, v) // it is what was asked for
 	}
-	if err := h.stop(ctx, v, r.Discard, "stopped", "before stop"); err != nil {
+	if err := h.stop(ctx, v, stopping{discard: r.Discard, reason: "stopped", label: "before stop", purse: store.Reserve}); err != nil {
 		return VM{}, err
 	}
 	return h.view(ctx, v)
 }
 
+// stopping says how a guest is stopped and why.
+type stopping struct {
+	discard       bool // its present
+	reason, label string
+	purse         store.Purse // what its present may use
+}
+
 // stop saves the present and ends the guest; until all is written, it can still go on.
-func (h *Host) stop(ctx context.Context, v *vm, discard bool, reason, label string) error {
+func (h *Host) stop(ctx context.Context, v *vm, how stopping) error {
 	g, err := h.need(v, "stop")
 	if err != nil {
 		return err
 	}
 	goOn := func(context.Context) error { return nil }
-	if !discard {
+	if !how.discard {
 		c, err := h.takeCut(ctx, g, true)
 		if err != nil {
 			return err
 		}
 		goOn = c.resume
 		h.rememberWorkingSet(ctx, g)
-		entry, _, err := h.save(ctx, v, g, c, store.Move{VM: v.id, ExpectHead: g.head, Label: label})
+		entry, _, err := h.save(ctx, v, g, c, how.purse, store.Move{VM: v.id, ExpectHead: g.head, Label: how.label})
 		if err != nil {
 			c.rollback()
 			return also(err, goOn(ctx))
 		}
 		h.rebase(ctx, g, c, entry)
 	}
-	if err := h.store.AppendLedger(ctx, v.id, "stop", map[string]any{"reason": reason, "discarded": discard}); err != nil {
+	if err := h.store.AppendLedger(ctx, v.id, "stop", map[string]any{"reason": how.reason, "discarded": how.discard}); err != nil {
 		return also(h.explain(err, v.id), goOn(ctx))
 	}
-	h.letGo(v, g, status{State: StateStopped, Reason: reason})
+	h.letGo(v, g, status{State: StateStopped, Reason: how.reason})
 	return nil
 }
 

@@ -189,23 +189,12 @@ func (h *Host) view(ctx context.Context, v *vm) (VM, error) {
 	if err != nil {
 		return VM{}, h.explain(err, v.id)
 	}
-	history, err := h.store.History(ctx, v.id)
-	if errors.Is(err, store.ErrNotFound) {
-		return VM{}, noVM(v.id)
-	}
-	if err != nil {
-		return VM{}, h.explain(err, v.id)
-	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	out := VM{
 		ID: v.id, State: v.state.State, Reason: v.state.Reason, Bundle: v.hw.Bundle, VCPUs: v.hw.VCPUs, MemMiB: v.hw.MemMiB,
 		Created: record.Created, EachCommand: v.hw.EachCommand, Ports: v.hw.Ports, From: v.hw.From,
-	}
-	for _, c := range history {
-		if c.From == nil {
-			out.Checkpoints++
-		}
+		Checkpoints: record.Checkpoints,
 	}
 	if record.Head >= 0 {
 		out.Head = &record.Head
