@@ -129,6 +129,18 @@ func applies(f Fault, verb string, req *http.Request) bool {
 	}
 }
 
+// happensTo: requests of the verb, or their answers, have what the fault spoils.
+func (k Kind) happensTo(verb string) bool {
+	switch k {
+	case WrongBytes, TruncatedBody:
+		return verb == "GET" || verb == "LIST" || verb == "PUT"
+	case SlowBody:
+		return verb == "GET" || verb == "LIST"
+	default:
+		return true
+	}
+}
+
 // verbOf names a request.
 func verbOf(req *http.Request) string {
 	if req.Method == http.MethodGet && req.URL.Query().Has("list-type") {

@@ -73,7 +73,7 @@ func (b *Bucket) classifyAnswer(a minio.ErrorResponse) verdict {
 		return verdict{kind: bucket.ErrUnavailable, passes: true, remedy: "wait: the server is busy or broken"}
 	case "RequestTimeTooSkewed":
 		return b.skewed()
-	case "InvalidAccessKeyId", "InvalidAccessKey":
+	case "InvalidAccessKeyId", "InvalidAccessKey", "XAdminUserNotFound":
 		return verdict{kind: bucket.ErrDenied, remedy: "the server doesn't know this access key: check AWS_ACCESS_KEY_ID, AWS_PROFILE, and that the endpoint is the right one"}
 	case "SignatureDoesNotMatch":
 		return verdict{kind: bucket.ErrDenied, remedy: "the secret key doesn't belong to the access key (check AWS_SECRET_ACCESS_KEY), or the region isn't " + b.region()}
@@ -94,11 +94,9 @@ func (b *Bucket) classifyAnswer(a minio.ErrorResponse) verdict {
 	case a.StatusCode >= 500, a.StatusCode == http.StatusRequestTimeout, a.StatusCode == http.StatusTooManyRequests, a.StatusCode == http.StatusConflict:
 		return verdict{kind: bucket.ErrUnavailable, passes: true, remedy: "wait: the server is busy or broken"}
 	case a.StatusCode == http.StatusForbidden, a.StatusCode == http.StatusUnauthorized, a.StatusCode == http.StatusMethodNotAllowed:
-		return verdict{kind: bucket.ErrDenied, remedy: "allow these credentials to get, put, list and delete objects of this bucket (for HEAD, the reason may also be the clock or a wrong key)"}
+		return verdict{kind: bucket.ErrDenied, remedy: "allow these credentials to get, put, list and delete objects of this bucket"}
 	case a.StatusCode >= 300 && a.StatusCode < 400:
 		return b.wrongRegion(a)
-	case a.StatusCode == http.StatusNotFound:
-		return verdict{kind: bucket.ErrNotFound}
 	case a.StatusCode == http.StatusPreconditionFailed:
 		return verdict{kind: bucket.ErrCondition}
 	default:

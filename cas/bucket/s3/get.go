@@ -139,7 +139,8 @@ func (b *Bucket) Stat(ctx context.Context, key string) (bucket.Info, error) {
 	var found bucket.Info
 	err := b.try(ctx, "stat", key, func() error {
 		info, err := b.core.StatObject(ctx, b.config.Bucket, b.prefix+key, minio.StatObjectOptions{})
-		if isNotFound(err) {
+		var answer minio.ErrorResponse
+		if errors.As(err, &answer) {
 			if err := b.checkBucket(ctx); err != nil {
 				return err
 			}
@@ -151,6 +152,26 @@ func (b *Bucket) Stat(ctx context.Context, key string) (bucket.Info, error) {
 		return bucket.Info{}, err
 	}
 	return found, nil
+}
+
+// checkBucket asks, until it was answered well once, for something whose answer has a body: refusals to HEAD have none, and so
+// don't tell an absent object from an absent bucket or a wrong key.
+func (b *Bucket) checkBucket(ctx context.Context) error {
+	if b.exists.Load() {
+		return nil
+	}
+	noOwner := false
+	for o := range b.core.ListObjectsIter(ctx, b.config.Bucket, minio.ListObjectsOptions{Prefix: b.prefix, MaxKeys: 1, Recursive: true, FetchOwner: &noOwner}) {
+		if o.Err != nil {
+			return o.Err
+		}
+		break
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	b.exists.Store(true)
+	return nil
 }
 
 // Delete removes an object.

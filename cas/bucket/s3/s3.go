@@ -18,7 +18,6 @@
 package s3
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -187,21 +186,6 @@ func (b *Bucket) SetLimits(up, down int64) { b.http.setLimits(up, down) }
 
 // ClockSkew is how far the server's clock was before ours in its last answer; known is false while there was none.
 func (b *Bucket) ClockSkew() (skew time.Duration, known bool) { return b.http.skew() }
-
-// checkBucket asks once whether there is the bucket: answers to HEAD don't tell an absent bucket from an absent object.
-func (b *Bucket) checkBucket(ctx context.Context) error {
-	if b.exists.Load() {
-		return nil
-	}
-	there, err := b.core.BucketExists(ctx, b.config.Bucket)
-	if err == nil && !there {
-		err = bucket.ErrNoBucket
-	}
-	if err == nil {
-		b.exists.Store(true)
-	}
-	return err
-}
 
 var (
 	_ bucket.Bucket  = (*Bucket)(nil)
