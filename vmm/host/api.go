@@ -23,6 +23,7 @@ type API interface {
 	Start(ctx context.Context, id string) (VM, error) // from its newest checkpoint, or its bundle when it has none
 	Stop(ctx context.Context, r StopRequest) (VM, error)
 	Remove(ctx context.Context, r RemoveRequest) error
+	Update(ctx context.Context, r UpdateRequest) (VM, error)
 
 	History(ctx context.Context, id string) ([]Checkpoint, error)
 	Checkpoint(ctx context.Context, r CheckpointRequest) (Checkpoint, error)
@@ -77,6 +78,7 @@ type VM struct {
 	EachCommand bool             `json:"checkpoint_each_command"` // run with --checkpoints
 	Ports       []vmm.Port       `json:"ports"`
 	From        *store.ForkPoint `json:"from,omitempty"`
+	Restart     string           `json:"restart"`          // policy: no always
 	Reason      string           `json:"reason,omitempty"` // why it is crashed or stopped
 	PID         int              `json:"pid,omitempty"`
 	Replication []VMLag          `json:"replication,omitempty"` // how far its copies in remotes are behind
@@ -116,6 +118,7 @@ type CreateRequest struct {
 	MemMiB      int        `json:"mem_mib"` // 0: the bundle's default, 512
 	Checkpoints bool       `json:"checkpoints"`
 	Ports       []vmm.Port `json:"ports"`
+	Restart     string     `json:"restart,omitempty"` // policy: no always; "": no
 }
 
 // ForkRequest makes Count new VMs from a checkpoint.
@@ -239,4 +242,5 @@ type Info struct {
 	PID          int              `json:"pid"`
 	Home         string           `json:"home"`
 	Capabilities vmm.Capabilities `json:"capabilities"`
+	Usage        store.Usage      `json:"usage"`
 }

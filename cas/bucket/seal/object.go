@@ -108,6 +108,10 @@ func segmentError(segment int64) error {
 		segment, headerBytes+segment*sealedSegBytes, bucket.ErrIntegrity)
 }
 
+func lengthError(sealedBytes int64) error {
+	return fmt.Errorf("no sealed object has %d bytes: %w", sealedBytes, bucket.ErrIntegrity)
+}
+
 // open opens a whole object in place: what it returns lies in sealed's memory.
 func (k *objectKeys) open(sealed []byte, storedKey string) ([]byte, error) {
 	h, err := decodeHeader(sealed)
@@ -116,7 +120,7 @@ func (k *objectKeys) open(sealed []byte, storedKey string) ([]byte, error) {
 	}
 	plainBytes, ok := plainBytesOf(int64(len(sealed)))
 	if !ok {
-		return nil, fmt.Errorf("no sealed object has %d bytes: %w", len(sealed), bucket.ErrIntegrity)
+		return nil, lengthError(int64(len(sealed)))
 	}
 	aead := k.objectAEAD(h, storedKey)
 	plain, rest := sealed[:0], sealed[headerBytes:]

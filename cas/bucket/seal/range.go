@@ -106,7 +106,7 @@ func (s *Bucket) complete(ctx context.Context, stored string, o object) (object,
 			return object{}, err
 		}
 		if _, ok := plainBytesOf(info.Bytes); !ok {
-			return object{}, fmt.Errorf("no sealed object has %d bytes: %w", info.Bytes, bucket.ErrIntegrity)
+			return object{}, lengthError(info.Bytes)
 		}
 		o.sealedBytes = info.Bytes
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"flash/cas/bucket"
 )
@@ -154,10 +155,12 @@ func TestARangeOfAnObjectThatIsReplacedMeanwhileIsOfOneState(t *testing.T) {
 type shyReader struct {
 	io.ReaderAt
 	longest int
+	bytes   int // of all reads
 }
 
 func (r *shyReader) ReadAt(p []byte, offset int64) (int, error) {
 	r.longest = max(r.longest, len(p))
+	r.bytes += len(p)
 	return r.ReaderAt.ReadAt(p, offset)
 }
 
@@ -170,7 +173,11 @@ func TestSealingStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newSealer(&k.objectKeys, h, "packs/=x", r, int64(len(plain)))
-	whole, err := io.ReadAll(io.NewSectionReader(s, 0, s.bytes()))
+	r.bytes = 0
+	whole, err := io.ReadAll(iotest.OneByteReader(io.NewSectionReader(s, 0, s.bytes())))
+	if r.bytes != len(plain) {
+		t.Errorf("%d bytes were read of %d: small reads in order seal segments again", r.bytes, len(plain))
+	}
 	if err != nil || int64(len(whole)) != s.bytes() {
 		t.Fatalf("%d bytes, %v", len(whole), err)
 	}
