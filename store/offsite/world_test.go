@@ -262,7 +262,6 @@ func newHost(t testing.TB, name string, m *memory, c *clock) *host {
 	return h
 }
 
-// on gives a new, empty host on another bucket.
 func (h *host) must(err error) {
 	h.t.Helper()
 	if err != nil {
@@ -276,12 +275,20 @@ func (h *host) open() {
 	var err error
 	h.near, err = local.Open(ctx, local.Config{Dir: filepath.Join(h.dir, "chunks"), TargetPackBytes: 64 << 10, ReserveBytes: -1, Workers: 1})
 	h.must(err)
-	h.far, err = remote.Open(ctx, remote.Config{Bucket: h.view, CacheDir: filepath.Join(h.dir, "cache"), InFlight: 4})
-	h.must(err)
 	h.chunks = tiered.New(h.near, nil)
-	h.chunks.SetFar("mem", h.far)
 	h.s, err = store.Open(ctx, store.Config{Dir: filepath.Join(h.dir, "meta"), Chunks: h.chunks, Workers: 1, Now: h.clock.read})
 	h.must(err)
+	h.connect(filepath.Join(h.dir, "cache"))
+}
+
+// connect makes what stands between the store and the bucket.
+func (h *host) connect(cache string) {
+	h.t.Helper()
+	ctx := context.Background()
+	var err error
+	h.far, err = remote.Open(ctx, remote.Config{Bucket: h.view, CacheDir: cache, InFlight: 4})
+	h.must(err)
+	h.chunks.SetFar("mem", h.far)
 	h.Offsite, err = Open(ctx, Config{Name: "mem", Store: h.s, Packs: h.near, Bucket: h.view, Remote: h.far, Host: h.id, HostName: h.name,
 		Grace: h.grace, Now: h.clock.read})
 	h.must(err)
@@ -308,6 +315,16 @@ func (h *host) restart() {
 	h.close()
 	h.view = &view{memory: h.memory}
 	h.open()
+}
+
+// reconnect forgets all that is known of the bucket, as a new process would, and reaches it again.
+func (h *host) reconnect() { h.on(h.memory) }
+
+// on reaches another bucket.
+func (h *host) on(m *memory) {
+	h.t.Helper()
+	h.view = &view{memory: m}
+	h.connect("")
 }
 
 const (
