@@ -18,10 +18,11 @@ const (
 	condemnedKey = "gc/condemned.json"
 )
 
-func refKey(vm string) string                { return refPrefix + escape(vm) }
-func holdKey(host HostID, vm string) string  { return holdPrefix + host.String() + "/" + escape(vm) }
-func leaseKey(host HostID, id string) string { return leasePrefix + host.String() + "/" + id }
-func packKey(contentHash cas.Hash) string    { return "packs/" + pack.FileName(contentHash) }
+func refKey(vm string) string                 { return refPrefix + escape(vm) }
+func holdKey(host HostID, vm string) string   { return holdKeyOf(host, escape(vm)) }
+func holdKeyOf(host HostID, id string) string { return holdPrefix + host.String() + "/" + id }
+func leaseKey(host HostID, id string) string  { return leasePrefix + host.String() + "/" + id }
+func packKey(contentHash cas.Hash) string     { return "packs/" + pack.FileName(contentHash) }
 
 // maxEscaped leaves room for what a folder as a bucket adds to a file's name, of at most 255 bytes.
 const maxEscaped = 180

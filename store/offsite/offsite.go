@@ -20,6 +20,7 @@ import (
 type Packs interface {
 	store.Inspected // Get, GetMany and Has, of what is near
 
+	Hasher() cas.Hasher
 	Seal(ctx context.Context) error
 	PackOf(h cas.Hash) (cas.PackID, bool) // a sealed pack that has the chunk
 	OpenPack(ctx context.Context, id cas.PackID) (*io.SectionReader, error)
@@ -59,7 +60,10 @@ type Offsite struct {
 	watched  watch
 	turns    turns // of VMs: one push or pull at a time
 
-	mu      sync.Mutex           // guards the rest
+	holdMu   sync.RWMutex // held for reading while a pull puts its hold, for writing while Release removes some
+	holdsPut int          // by pulls. Guarded by mu
+
+	mu      sync.Mutex           // guards the rest; a leaf
 	pulling map[string]int       // names, here, whose holds are in use
 	pushed  map[string]pushedRef // by VM: what the last push or look found in the bucket
 }

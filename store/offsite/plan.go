@@ -35,7 +35,6 @@ func (p *plan) packs() iter.Seq[cas.PackID] {
 	}
 }
 
-
 // plan walks down what the history reaches, past what is known to be whole there, and finds for every chunk a pack: there,
 // or else here.
 func (o *Offsite) plan(ctx context.Context, h *manifest.History) (*plan, error) {

@@ -15,11 +15,14 @@ import (
 )
 
 const (
-	// maxWaitCollecting bounds how long a push waits for a collection that removes packs it relies on.
-	maxWaitCollecting = 2 * time.Minute
-	askCollecting     = time.Second
+	// A push waits up to two minutes for a collection that removes packs it relies on.
+	askCollecting = time.Second
+	maxAsked      = 120
 	// endTimeout bounds the removal of a lease or a hold by who is on its way out.
-	endTimeout = 20 * time.Second
+	endTimeout  = 20 * time.Second
+	mendTimeout = 10 * time.Minute
+	// sureFor is how long a lease needs no asking for: far below leaseTime.
+	sureFor = 30 * time.Second
 )
 
 // heldLease is a lease of ours that is renewed until it ends.
@@ -34,6 +37,8 @@ type heldLease struct {
 	mu      sync.Mutex // guards the rest; held across the renewing put, so that there is one at a time
 	lease   lease
 	version bucket.Version
+	renewed time.Time // by the wall clock, which goes on while the host sleeps
+	steady  time.Time // the same by the steady clock, which nobody sets back
 }
 
 // takeLease puts a lease that names packs. From then on no collection begins to remove them.
@@ -42,6 +47,7 @@ func (o *Offsite) takeLease(ctx context.Context, vm string, packs []cas.PackID) 
 	o.random(id[:])
 	l := &heldLease{o: o, key: leaseKey(o.c.Host, hex.EncodeToString(id[:])), done: make(chan struct{}),
 		lease: lease{object: object{kindLease, objectFormat}, Host: o.c.Host, HostName: o.c.HostName, VM: vm, Began: o.now(), Packs: sortedIDs(packs)}}
+	l.renewed, l.steady = o.now(), time.Now()
 	version, err := o.put(ctx, l.key, encodeObject(l.lease), bucket.Condition{Absent: true})
 	if err != nil {
 		// It may be there all the same: a lease too many only keeps packs for a while.
@@ -73,14 +79,26 @@ func (l *heldLease) renew(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lease.Renewed++
+	asked, steady := l.o.now(), time.Now()
 	version, err := l.o.put(ctx, l.key, encodeObject(l.lease), bucket.Condition{Match: l.version})
 	if errors.Is(err, bucket.ErrCondition) || errors.Is(err, bucket.ErrNotFound) {
 		err = fmt.Errorf("the lease was taken for dead: %w: %w", errAgain, err)
 	}
 	if err == nil {
-		l.version = version
+		l.version, l.renewed, l.steady = version, asked, steady
 	}
 	return err
+}
+
+// sure gives nil when no collection can have taken the push for dead: asked right before something is named.
+func (l *heldLease) sure(ctx context.Context) error {
+	l.mu.Lock()
+	fresh := l.o.now().Sub(l.renewed).Abs() < sureFor && time.Since(l.steady) < sureFor
+	l.mu.Unlock()
+	if fresh {
+		return nil
+	}
+	return l.renew(ctx)
 }
 
 // end takes the lease away.
@@ -108,8 +126,7 @@ func (o *Offsite) drop(ctx context.Context, key string) {
 // catalogue, which is therefore read last.
 func (o *Offsite) settle(ctx context.Context, packs []cas.PackID) error {
 	waited := false
-	until := o.now().Add(maxWaitCollecting)
-	for {
+	for tries := 0; ; tries++ {
 		c, _, err := o.readCondemned(ctx)
 		if err != nil {
 			return err
@@ -119,7 +136,7 @@ func (o *Offsite) settle(ctx context.Context, packs []cas.PackID) error {
 			break
 		}
 		waited = true
-		if o.now().After(until) {
+		if tries == maxAsked {
 			who := "which was killed"
 			if c.Collector != nil {
 				who = fmt.Sprintf("begun by host %s at %s", c.Collector.HostName, c.Collector.Began.Format(timeForm))

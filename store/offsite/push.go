@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"flash/cas"
+	"flash/cas/bucket"
+	"flash/cas/remote"
 	"flash/store"
 	"flash/store/manifest"
 )
@@ -97,7 +99,8 @@ func (p *pusher) push(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(plan.walked) == 0 && at.ref != nil && bytes.Equal(at.ref.History, next.History) {
+	if len(plan.near) == 0 && at.ref != nil && bytes.Equal(at.ref.History, next.History) {
+		o.complete.add(plan.generation, slices.Values(plan.walked), plan.packs())
 		p.report.Ref = o.public(at.ref, at.history)
 		o.notePushed(at.history)
 		return nil
@@ -145,7 +148,7 @@ func (p *pusher) moveUnder(l *heldLease, plan *plan, at refAt, next *refRecord) 
 	if err != nil {
 		return refAt{}, err
 	}
-	stats, err := o.c.Remote.Upload(ctx, packs, func(done, total int64) { p.tell("upload", done, total) })
+	stats, err := o.c.Remote.UploadIf(ctx, packs, func(done, total int64) { p.tell("upload", done, total) }, l.sure)
 	p.report.Packs += stats.NewPacks
 	p.report.NewBytes += stats.NewBytes
 	if err != nil {
@@ -155,15 +158,28 @@ func (p *pusher) moveUnder(l *heldLease, plan *plan, at refAt, next *refRecord) 
 		return refAt{}, err
 	}
 	p.tell("move the ref", 0, 0)
-	// Asked right before the ref moves: who was taken for dead has relied on nothing for too long.
-	if err := l.renew(ctx); err != nil {
-		return refAt{}, err
+	if err := l.sure(ctx); err != nil {
+		return refAt{}, errors.Join(err, o.mend(packs))
 	}
 	moved, err := o.moveRef(ctx, at, next)
 	if err == nil {
 		o.complete.add(plan.generation, slices.Values(plan.walked), plan.packs())
 	}
 	return moved, err
+}
+
+// mend puts packs again that were named when they had been removed: this host slept between asking for its lease and naming
+// them, and its push was taken for dead.
+func (o *Offsite) mend(packs []remote.PackSource) error {
+	ctx, cancel := context.WithTimeout(context.Background(), mendTimeout)
+	defer cancel()
+	for _, s := range packs {
+		_, err := o.c.Bucket.Put(ctx, packKey(s.ContentHash), s.Reader, s.Bytes, bucket.Condition{Absent: true})
+		if err != nil && !errors.Is(err, bucket.ErrCondition) {
+			return fmt.Errorf("mend pack %s: %w", s.ContentHash, err)
+		}
+	}
+	return nil
 }
 
 func (p *pusher) tell(step string, done, total int64) { p.r.Progress.tell(step, done, total) }
