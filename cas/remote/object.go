@@ -64,7 +64,7 @@ func (a *objectReader) ReadAt(p []byte, offset int64) (int, error) {
 	if left := a.o.bytes - offset; int64(len(p)) > left {
 		p = p[:left]
 	}
-	if err := a.r.getRange(a.ctx, a.o, p, offset); err != nil {
+	if err := a.r.getRange(a.ctx, a.o.key(), p, offset); err != nil {
 		return 0, err
 	}
 	if len(p) < len(whole) {
@@ -74,7 +74,7 @@ func (a *objectReader) ReadAt(p []byte, offset int64) (int, error) {
 }
 
 // getRange is one ranged request.
-func (r *Remote) getRange(ctx context.Context, o *object, dst []byte, offset int64) error {
+func (r *Remote) getRange(ctx context.Context, key string, dst []byte, offset int64) error {
 	if len(dst) == 0 {
 		return nil
 	}
@@ -84,7 +84,7 @@ func (r *Remote) getRange(ctx context.Context, o *object, dst []byte, offset int
 	}
 	defer done()
 	r.counters.rangedGets.Add(1)
-	if err := r.bucket.GetRange(ctx, o.key(), dst, offset); err != nil {
+	if err := r.bucket.GetRange(ctx, key, dst, offset); err != nil {
 		return err
 	}
 	r.counters.fetchedBytes.Add(int64(len(dst)))
@@ -96,7 +96,7 @@ func (r *Remote) getParallel(ctx context.Context, o *object, dst []byte, offset 
 	g, gctx := errgroup.WithContext(ctx)
 	for at := 0; at < len(dst); at += spanWindows * WindowBytes {
 		part := dst[at:min(at+spanWindows*WindowBytes, len(dst))]
-		g.Go(func() error { return r.getRange(gctx, o, part, offset+int64(at)) })
+		g.Go(func() error { return r.getRange(gctx, o.key(), part, offset+int64(at)) })
 	}
 	return g.Wait()
 }

@@ -78,7 +78,7 @@ func (r *Remote) refreshOnce(ctx context.Context, round uint64) (gone bool, err 
 		return gone, err
 	}
 	for _, o := range r.index.forget(func(c *catalogue) bool { return c.round < round && !listed[c.key] }) {
-		r.cache.dropObject(o.hash)
+		r.cache.dropObject(o)
 	}
 	r.cache.keepCatalogues(listed)
 	return false, nil

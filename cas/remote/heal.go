@@ -1,0 +1,188 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"flash/cas"
+	"flash/cas/bucket"
+	"flash/cas/pack"
+)
+
+// Replace puts a pack object again, whatever is there: a good pack in the place of one that is damaged or missing. Unlike
+// Upload it doesn't ask the catalogue, and names the pack only if it isn't named yet.
+func (r *Remote) Replace(ctx context.Context, s PackSource) error {
+	c, err := r.examine(s)
+	if err == nil {
+		err = r.replace(ctx, s)
+	}
+	if err == nil && !r.index.named(s.ContentHash) {
+		err = r.publish(ctx, []Catalogued{c})
+	}
+	if err != nil {
+		return fmt.Errorf("put pack %s again to %s: %w", pack.FileName(s.ContentHash), r.Location(), err)
+	}
+	return nil
+}
+
+func (r *Remote) replace(ctx context.Context, s PackSource) error {
+	done, err := r.request(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	_, err = r.bucket.Put(ctx, packKey(s.ContentHash), s.Reader, s.Bytes, bucket.Condition{})
+	return err
+}
+
+// RecatalogueStats says what Recatalogue found.
+type RecatalogueStats struct {
+	Packs   int          // objects that were looked at
+	Named   int          // that are good, and no catalogue named
+	Removed []string     // catalogues that were damaged
+	Damages []cas.Damage // packs whose footer can't be used: not named
+}
+
+// Recatalogue makes the catalogue again where it was damaged: every pack object that no catalogue names is named, from
+// its footer, and damaged catalogues are removed after that. Nobody may drop or merge meanwhile. It takes up to three
+// requests a pack object, because a list under encryption doesn't tell which pack is which.
+func (r *Remote) Recatalogue(ctx context.Context) (RecatalogueStats, error) {
+	st, err := r.recatalogue(ctx)
+	if err != nil {
+		err = fmt.Errorf("make the catalogue of %s again: %w", r.Location(), err)
+	}
+	return st, err
+}
+
+func (r *Remote) recatalogue(ctx context.Context) (RecatalogueStats, error) {
+	r.refreshMu.Lock()
+	defer r.refreshMu.Unlock()
+	var st RecatalogueStats
+	if err := r.refreshLocked(ctx); err != nil && !errors.Is(err, ErrCatalogue) && !errors.Is(err, bucket.ErrIntegrity) {
+		return st, err
+	}
+	if _, err := r.damagedCatalogues(ctx); err != nil { // of the future, say: nothing is touched then
+		return st, err
+	}
+	var found []Catalogued
+	var mu sync.Mutex // guards found and st
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(r.inFlight)
+	for info, err := range r.bucket.List(gctx, packPrefix) {
+		if err != nil {
+			return st, errors.Join(g.Wait(), err)
+		}
+		st.Packs++
+		if h, ok := hashInKey(info.Key); ok && r.index.named(h) {
+			continue
+		}
+		g.Go(func() error {
+			c, err := r.footerOf(gctx, info)
+			if err != nil && !isDamage(err) && !errors.Is(err, pack.ErrUnsupported) && !errors.Is(err, ErrCatalogue) && !errors.Is(err, bucket.ErrNotFound) {
+				return fmt.Errorf("%s: %w", info.Key, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err != nil:
+				st.Damages = append(st.Damages, cas.Damage{Pack: info.Key, Err: err})
+			case !r.index.named(c.ContentHash):
+				found = append(found, c)
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return st, err
+	}
+	if st.Named = len(found); st.Named > 0 {
+		if err := r.publish(ctx, found); err != nil {
+			return st, err
+		}
+	}
+	damaged, err := r.damagedCatalogues(ctx) // now: one with the same packs has the same name, and was put right just now
+	if err != nil {
+		return st, err
+	}
+	for _, key := range damaged {
+		if err := r.bucket.Delete(ctx, key); err != nil {
+			return st, err
+		}
+		st.Removed = append(st.Removed, key)
+	}
+	return st, r.refreshLocked(ctx)
+}
+
+// damagedCatalogues lists those that can't be used. One of another version, or with another key, isn't damaged: it is an error.
+func (r *Remote) damagedCatalogues(ctx context.Context) ([]string, error) {
+	known := r.index.knownKeys()
+	var damaged []string
+	for info, err := range r.bucket.List(ctx, cataloguePrefix) {
+		if err != nil {
+			return nil, err
+		}
+		if known[info.Key] {
+			continue
+		}
+		p, err := r.getCatalogue(ctx, info.Key)
+		if err == nil {
+			_, _, err = r.decodeCatalogue(p)
+		}
+		switch {
+		case err == nil || errors.Is(err, bucket.ErrNotFound): // another host's, a moment ago
+		case errors.Is(err, ErrCatalogue) && !errors.Is(err, errNewer), errors.Is(err, bucket.ErrIntegrity), errors.Is(err, bucket.ErrTooLarge):
+			damaged = append(damaged, info.Key)
+		default:
+			return nil, fmt.Errorf("%s: %w", info.Key, err)
+		}
+	}
+	return damaged, nil
+}
+
+// hashInKey reads the content hash out of a pack's key, where the list shows it.
+func hashInKey(key string) (cas.Hash, bool) {
+	if len(key) < len(packPrefix)+64 {
+		return cas.Hash{}, false
+	}
+	h, err := cas.ParseHash(key[len(packPrefix) : len(packPrefix)+64])
+	return h, err == nil && packKey(h) == key
+}
+
+// footerOf reads what a pack object says of itself.
+func (r *Remote) footerOf(ctx context.Context, info bucket.Info) (Catalogued, error) {
+	sealed, err := pack.OpenSealed(&keyReader{ctx, r, info.Key, info.Bytes}, info.Bytes)
+	if err != nil {
+		return Catalogued{}, err
+	}
+	if sealed.KeyID != r.keyID {
+		return Catalogued{}, fmt.Errorf("its chunks are named with key %08x, given %08x: %w", sealed.KeyID, r.keyID, ErrWrongKey)
+	}
+	if h, ok := hashInKey(info.Key); ok && h != sealed.ContentHash {
+		return Catalogued{}, fmt.Errorf("its content hash is %s: %w", sealed.ContentHash, pack.ErrDamaged)
+	}
+	c := Catalogued{ID: sealed.ID, ContentHash: sealed.ContentHash, Bytes: info.Bytes, PlainBytes: sealed.Trailer.PlainBytes, Created: sealed.Created}
+	if c.Entries, err = sealed.Entries(); err != nil {
+		return c, err
+	}
+	return c, c.check()
+}
+
+// keyReader reads an object of the bucket by its key.
+type keyReader struct {
+	ctx   context.Context
+	r     *Remote
+	key   string
+	bytes int64
+}
+
+func (a *keyReader) ReadAt(p []byte, offset int64) (int, error) {
+	if offset < 0 || offset+int64(len(p)) > a.bytes {
+		return 0, io.ErrUnexpectedEOF
+	}
+	return len(p), a.r.getRange(a.ctx, a.key, p, offset)
+}
