@@ -16,10 +16,12 @@ build: agent
 agent:
 	GOOS=linux GOARCH=amd64 $(GO) build -trimpath -ldflags '-s -w' -o $(AGENT) ./vmm/guest/agent
 
-# Asks dpkg first, so that a machine that has everything needs no network and no root.
+# Asks dpkg first, so that a machine that has everything needs no network and no root. The S3 server is built from source, by
+# name and version, into the user's cache folder, once.
 deps:
 	@missing=; for p in $(PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
 	if [ -n "$$missing" ]; then echo "installing$$missing"; apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; fi
+	@FLASH_REQUIRE=vm $(GO) test ./cas/bucket/buckettest -count 1 -timeout 20m -run 'S3ServerIsInstalled'
 
 demo: deps build
 	@bin/flash demo run 21
@@ -46,6 +48,7 @@ SECONDS ?= 300
 meta:
 	$(GO) test ./store -timeout 0 -run 'AnyHistory' -count 1 -v -seconds $(SECONDS)
 	$(GO) test ./store -timeout 0 -run 'FlippedByteInTheDatabase' -count 1 -v -flips 1000
+	FLASH_REQUIRE=meta $(GO) test ./cas/bucket/s3 -timeout 20m -run 'AnotherServer' -count 1 -v
 
 # Every fuzzer of the module, one after another: make fuzz FUZZTIME=10m; some of them: FUZZ='Layer|Decode'. It ends at the
 # first finding and says where the input lies; committed there it is a seed, which every go test runs.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -53,8 +54,8 @@ func TestLostAnswerToAConditionalPutIsSuccess(t *testing.T) {
 		if _, err := put(t, b, "k", buckettest.Bytes(1, 3<<20), bucket.Condition{Absent: true}); err != nil {
 			t.Fatal(err)
 		}
-		if p.Faults(kind) != 1 || p.Requests("PUT") != 2 {
-			t.Errorf("%d faults, %d puts", p.Faults(kind), p.Requests("PUT"))
+		if p.Faults(kind) != 1 || p.Requests("PUT") != 1 {
+			t.Errorf("%d faults, %d puts: the object is there after the first", p.Faults(kind), p.Requests("PUT"))
 		}
 	}
 }
@@ -230,7 +231,7 @@ func TestWrongSettingsAreNamedWithTheirRemedy(t *testing.T) {
 func TestSkewedClockIsNamed(t *testing.T) {
 	b, _ := behind(t, buckettest.Plan{Faults: []buckettest.Fault{{Kind: buckettest.ClockSkew, Delay: 2 * time.Hour, Count: -1}}})
 	_, _, err := b.Get(t.Context(), "k", 1)
-	if !errors.Is(err, bucket.ErrDenied) || !strings.Contains(err.Error(), "2h0m0s behind the server's") {
+	if !errors.Is(err, bucket.ErrDenied) || !regexp.MustCompile("(1h59m59s|2h0m0s) behind the server's").MatchString(err.Error()) {
 		t.Errorf("get: %v", err)
 	}
 	if skew, known := b.ClockSkew(); !known || (skew-2*time.Hour).Abs() > 5*time.Second {
