@@ -100,7 +100,7 @@ func remoteCheckText(r host.RemoteCheckReport) string {
 	var b strings.Builder
 	writeFindings(&b, r.Findings)
 	if h := r.Healed; h != nil {
-		fmt.Fprintf(&b, "healed: %d packs here from there, %d there from here; %d have no good copy on either side\n", h.Here, h.There, h.Lost)
+		fmt.Fprintf(&b, "healed: %d records brought or sent, of %d packs; %d have no good copy on either side\n", h.Salvaged, h.Packs, h.LostRecords)
 	}
 	fmt.Fprintf(&b, "checked %d histories, %d packs, %d nodes, %d chunks; read %d packs, %s\n", r.Refs, r.Packs, r.Nodes, r.Chunks, r.Read.Packs, kib(r.Read.Bytes))
 	if r.Worst == "" {

@@ -21,10 +21,10 @@ const (
 	scriptCounter = `mkdir -p /work && cd /work && mkfifo ask answer || exit 1
 sh -c 'me=$(cat /proc/sys/kernel/random/uuid); n=0; while read q < ask; do n=$((n+1)); echo "$me $n" > answer; done' </dev/null >/dev/null 2>&1 &
 timeout 20 sh -c 'echo what > ask; cat answer'`
-	scriptCount  = `cd /work && timeout 20 sh -c 'echo what > ask; cat answer'`
-	scriptReport = `echo 'results of a long night' > /work/report && sync && md5sum /work/report`
-	scriptSpoil  = `echo spoiled > /work/report`
-	scriptSum    = `md5sum /work/report`
+	scriptCount     = `cd /work && timeout 20 sh -c 'echo what > ask; cat answer'`
+	scriptReport    = `echo 'results of a long night' > /work/report && sync && md5sum /work/report`
+	scriptSpoil     = `echo spoiled > /work/report`
+	scriptReportSum = `md5sum /work/report`
 
 	hostWait = time.Minute // for a daemon that was killed to be gone
 )
@@ -271,7 +271,7 @@ func (t *hostLost) forkElsewhere(ctx context.Context) error {
 		return err
 	}
 	return t.step("… where the file is what it was, and the process counts on", func() (string, error) {
-		r, err := t.sh(ctx, child, scriptSum)
+		r, err := t.sh(ctx, child, scriptReportSum)
 		if err != nil {
 			return r.out, err
 		}

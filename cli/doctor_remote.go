@@ -26,7 +26,7 @@ Exit codes: 0 ok, warnings included; 1 something keeps flash from working there;
 			}
 			checks := []check{}
 			for _, p := range probed {
-				checks = append(checks, check{p.Name, probeResults[p.Result], p.Found, p.Consequence, p.Remedy})
+				checks = append(checks, check{p.Name, probeResults[p.Result], p.Evidence, p.Consequence, p.Remedy})
 			}
 			return a.showChecks(checks)
 		}),

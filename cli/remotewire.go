@@ -52,7 +52,7 @@ func (w *remoteWiring) Open(ctx context.Context, s host.RemoteSpec, secrets host
 			err = errors.Join(err, closeAll())
 		}
 	}()
-	out := &host.OpenedRemote{Close: closeAll, Requests: func() bucket.Stats {
+	out := &host.OpenedRemote{Plain: plain, Close: closeAll, Requests: func() bucket.Stats {
 		if c, ok := plain.(bucket.Counter); ok {
 			return c.Stats()
 		}

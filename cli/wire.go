@@ -76,7 +76,8 @@ func openParts(ctx context.Context, home string, log *slog.Logger, engine newEng
 	if p.chunks, err = local.Open(ctx, local.Config{Dir: home, Log: log}); err != nil {
 		return nil, host.Explain(err, home)
 	}
-	p.tiers = tiered.New(p.chunks, func(e tiered.Event) {
+	p.tiers = tiered.New(p.chunks)
+	p.tiers.OnEvent(func(e tiered.Event) {
 		log.Error("a chunk is damaged here and was read from a remote", "remote", e.Far, "chunk", e.Chunk, "damage", e.Near)
 	})
 	if p.store, err = store.Open(ctx, store.Config{Dir: filepath.Join(home, "meta"), Chunks: p.tiers, Log: log, Trial: tryStore}); err != nil {

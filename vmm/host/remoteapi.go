@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"flash/cas"
 	"flash/cas/bucket"
 	"flash/cas/remote"
 	"flash/store/offsite"
@@ -37,7 +38,8 @@ type RemoteSecrets struct {
 
 // OpenedRemote is a remote in use.
 type OpenedRemote struct {
-	Bucket  bucket.Bucket
+	Bucket  bucket.Bucket // as flash uses it
+	Plain   bucket.Bucket // as the server has it
 	Packs   *remote.Remote
 	Offsite *offsite.Offsite
 	ID      string     // of the remote, as its marker says
@@ -128,5 +130,5 @@ type RemoteCheckRequest struct {
 // RemoteCheckReport is what a check of a remote found, and healed.
 type RemoteCheckReport struct {
 	offsite.CheckReport
-	Healed *offsite.HealReport `json:"healed,omitempty"`
+	Healed *cas.RepairStats `json:"healed,omitempty"`
 }

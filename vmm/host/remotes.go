@@ -315,12 +315,11 @@ func (h *Host) RemoveRemote(ctx context.Context, name string) error {
 		return err
 	}
 	name = k.now().Name
-	needs, err := h.needsRemote(ctx, name)
-	if err != nil {
-		return h.explain(err, "")
+	if err := h.dropTracking(ctx, name); err != nil {
+		return err
 	}
-	if len(needs) > 0 {
-		return Errorf(CodeRemoteInUse, fmt.Sprintf("flash pull %s:%s fetches the rest of it; or flash rm %s", name, needs[0], needs[0]), "%s was pulled lazily from %s, and not all of it is here", needs[0], name)
+	if err := h.mayForget(ctx, k); err != nil {
+		return err
 	}
 	k.unfollow()
 	h.remotes.mu.Lock()
@@ -349,7 +348,7 @@ func (h *Host) ProbeRemote(ctx context.Context, name string) ([]bucket.Check, er
 	if err != nil {
 		return nil, err
 	}
-	return bucket.Probe(ctx, opened.Bucket), nil
+	return bucket.Probe(ctx, opened.Plain), nil
 }
 
 // RemoteVMs lists the VMs in a remote.
