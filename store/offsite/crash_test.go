@@ -3,6 +3,7 @@ package offsite
 import (
 	"context"
 	"errors"
+	"flag"
 	"testing"
 
 	"flash/store"
@@ -58,12 +59,17 @@ func (reg registry) mustRestore(d *host, m *memory, when string) (refs []Ref) {
 	return refs
 }
 
-// killEverywhere runs f on h, killed before and after each of its operations on a copy of the bucket, and then check, until
-// it isn't killed any more.
-func killEverywhere(t *testing.T, h *host, base *memory, f func() error, check func(m *memory)) {
+var everywhere = flag.Bool("everywhere", false, "kill at every operation, not at some")
+
+// killEverywhere runs f on h, killed before and after each of its operations on a copy of the bucket, or at every stride-th of
+// these instants, and then check, until it isn't killed any more.
+func killEverywhere(t *testing.T, h *host, base *memory, stride int, f func() error, check func(m *memory)) {
 	t.Helper()
 	killed := 0
-	for n := 2; ; n++ {
+	if *everywhere {
+		stride = 1
+	}
+	for n := 2; ; n += stride {
 		m := base.copy()
 		h.on(m)
 		h.view.killAt, h.view.after = n/2, n%2 == 1
@@ -88,7 +94,7 @@ func killEverywhere(t *testing.T, h *host, base *memory, f func() error, check f
 		h.on(m)
 		check(m)
 	}
-	if killed < 8 {
+	if killed < 5 {
 		t.Errorf("it was killed only %d times", killed)
 	}
 }
@@ -104,7 +110,7 @@ func TestAPushKilledAnywhereLosesNothingAndIsGoneOnWith(t *testing.T) {
 	more := state{3: 33, 250: 44}
 	n := a.checkpoint("vm", more)
 	reg.learn(a, "vm", map[int]state{n: overlaid(have, more)})
-	killEverywhere(t, a, base, func() error { _, err := a.Push(ctx, PushRequest{VM: "vm"}); return err }, func(m *memory) {
+	killEverywhere(t, a, base, 1, func() error { _, err := a.Push(ctx, PushRequest{VM: "vm"}); return err }, func(m *memory) {
 		reg.mustRestore(d, m, "after a kill")
 		if r := a.push("vm"); r.Newest != n || r.Seq > 3 {
 			t.Fatalf("%+v", r)
@@ -160,7 +166,7 @@ func TestAPullKilledAnywhereIsGoneOnWith(t *testing.T) {
 			states := a.chain("vm", 1, 4)
 			a.push("vm")
 			r := PullRequest{VM: "vm", Lazy: lazy, TakeOver: true}
-			killEverywhere(t, b, base, func() error { _, err := b.Pull(ctx, r); return err }, func(m *memory) {
+			killEverywhere(t, b, base, 3, func() error { _, err := b.Pull(ctx, r); return err }, func(m *memory) {
 				if _, err := b.s.VM(ctx, "vm"); err == nil {
 					b.mustHoldAll("vm", states)
 				}
@@ -196,7 +202,7 @@ func TestACollectionKilledAnywhereIsGoneOnWith(t *testing.T) {
 	a.push("go")
 	a.must(a.Remove(ctx, "go"))
 	g.gc()
-	killEverywhere(t, g, base, func() error { _, err := g.GC(ctx, GCOptions{Apply: true}); return err }, func(m *memory) {
+	killEverywhere(t, g, base, 5, func() error { _, err := g.GC(ctx, GCOptions{Apply: true}); return err }, func(m *memory) {
 		reg.mustRestore(d, m, "after a kill")
 		// Another host pushes what relies on packs that were being removed, as soon as somebody has ended that.
 		a.on(m)
@@ -230,10 +236,10 @@ func TestReplicationKilledAnywhereCatchesUp(t *testing.T) {
 	reg := registry{}
 	reg.learn(a, "vm", a.chain("vm", 1, 4))
 	reg.learn(a, "other", a.chain("other", 2, 2))
-	for n := 1; n < 40; n += 2 {
+	for n := 1; n < 40; n += 4 {
 		m := base.copy()
 		a.on(m)
-		a.view.killAt, a.view.after = n, n%4 == 1
+		a.view.killAt, a.view.after = n, n%8 == 1
 		r := a.replicate("vm", "other")
 		r.until(t, "caught up or dead", func(l Lag) bool { return l.VM == "other" && (caughtUp(l) || errors.Is(l.Err, errKilled)) })
 		r.stop()
