@@ -113,7 +113,7 @@ func TestADamagedCatalogueIsMadeAgainFromThePacks(t *testing.T) {
 
 func TestDamageHereIsHealedFromTheBucket(t *testing.T) {
 	m, c := newMemory(), newClock()
-	a := newHost(t, "a", m, c)
+	a := newHostOnDisk(t, "a", m, c)
 	states := a.chain("vm", 1, 6)
 	a.push("vm")
 	paths, err := filepath.Glob(filepath.Join(a.dir, "chunks", "packs", "*.pack"))

@@ -10,7 +10,7 @@ import (
 	"flash/store/manifest"
 )
 
-// refRecord is a VM's ref as it lies in the bucket.
+// refRecord is a VM's ref as it lies in the bucket; its format is in doc.go.
 type refRecord struct {
 	VM       string
 	Removed  bool // a tombstone: who removed it, so that the epochs go on where they were

@@ -19,6 +19,7 @@ import (
 
 	"flash/cas"
 	"flash/cas/bucket"
+	"flash/cas/castest"
 	"flash/cas/local"
 	"flash/cas/remote"
 	"flash/cas/tiered"
@@ -246,6 +247,8 @@ type host struct {
 	dir   string
 	clock *clock
 	grace time.Duration
+	fs    local.FS
+	packs string // their folder
 
 	*view
 	near   *local.Store
@@ -257,6 +260,16 @@ type host struct {
 
 func newHost(t testing.TB, name string, m *memory, c *clock) *host {
 	h := &host{t: t, id: HostID{name[0], 7}, name: name, dir: t.TempDir(), clock: c, grace: -1, view: &view{memory: m}}
+	h.fs, h.packs = castest.NewCrashFS(uint64(name[0])), "/chunks" // packs on no disk: syncs there are what is slow
+	h.open()
+	t.Cleanup(h.close)
+	return h
+}
+
+// newHostOnDisk has its packs where a test can reach them.
+func newHostOnDisk(t testing.TB, name string, m *memory, c *clock) *host {
+	h := &host{t: t, id: HostID{name[0], 7}, name: name, dir: t.TempDir(), clock: c, grace: -1, view: &view{memory: m}}
+	h.fs, h.packs = local.OSFS{}, filepath.Join(h.dir, "chunks")
 	h.open()
 	t.Cleanup(h.close)
 	return h
@@ -273,12 +286,12 @@ func (h *host) open() {
 	h.t.Helper()
 	ctx := context.Background()
 	var err error
-	h.near, err = local.Open(ctx, local.Config{Dir: filepath.Join(h.dir, "chunks"), TargetPackBytes: 64 << 10, ReserveBytes: -1, Workers: 1})
+	h.near, err = local.Open(ctx, local.Config{Dir: h.packs, FS: h.fs, TargetPackBytes: 64 << 10, ReserveBytes: -1, Workers: 1})
 	h.must(err)
 	h.chunks = tiered.New(h.near, nil)
 	h.s, err = store.Open(ctx, store.Config{Dir: filepath.Join(h.dir, "meta"), Chunks: h.chunks, Workers: 1, Now: h.clock.read})
 	h.must(err)
-	h.connect(filepath.Join(h.dir, "cache"))
+	h.connect("")
 }
 
 // connect makes what stands between the store and the bucket.
