@@ -278,7 +278,7 @@ func (h *host) open() {
 	h.must(err)
 	h.far, err = remote.Open(ctx, remote.Config{Bucket: h.view, CacheDir: filepath.Join(h.dir, "cache"), InFlight: 4})
 	h.must(err)
-	h.chunks = tiered.New(h.near, nil)
+	h.chunks = tiered.New(h.near)
 	h.chunks.SetFar("mem", h.far)
 	h.s, err = store.Open(ctx, store.Config{Dir: filepath.Join(h.dir, "meta"), Chunks: h.chunks, Workers: 1, Now: h.clock.read})
 	h.must(err)
