@@ -184,13 +184,8 @@ func (x *index) sift() {
 	runs := x.runs
 	x.runs, x.total, x.dead = nil, 0, 0
 	for _, run := range runs {
-		kept := make([]indexed, 0, len(run))
-		for _, e := range run {
-			if x.objects[e.slot] != nil {
-				kept = append(kept, e)
-			}
-		}
-		x.push(kept)
+		kept := slices.DeleteFunc(run, func(e indexed) bool { return x.objects[e.slot] == nil })
+		x.push(slices.Clone(kept)) // in as much room as it needs
 	}
 }
 

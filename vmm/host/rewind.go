@@ -133,7 +133,7 @@ func (h *Host) swap(ctx context.Context, v *vm, old *guestVM, entry store.Checkp
 	old.closing.Store(true)
 	c.rollback() // what was cut is in the store, and the old guest takes no other cut
 	if err := h.adopt(v, next.guest); err != nil {
-		h.letGo(v, old, status{State: StateStopped, Reason: "the daemon was stopped"})
+		h.letGo(v, old, status{State: StateStopped, Reason: reasonDaemon, Kept: true})
 		return nil, nil, err
 	}
 	h.abandon(old)
