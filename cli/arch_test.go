@@ -29,7 +29,7 @@ var imports = map[string]struct {
 	"cas/remote":            {[]string{"cas", "cas/pack", "cas/bucket"}, "the far tier knows objects, not local files"},
 	"cas/tiered":            {[]string{"cas"}, "one store over two doesn't know which tiers they are"},
 	"cas/castest":           {[]string{"cas", "cas/local"}, "a conformance suite tests any store; its crashing disk stands behind local's file-system seam, whose types it needs"},
-	"store/offsite":         {[]string{"cas", "cas/bucket", "cas/remote", "store", "store/manifest"}, "what leaves the host and comes back: it knows the store and its packs as objects, neither S3 nor machines"},
+	"store/offsite":         {[]string{"cas", "cas/pack", "cas/bucket", "cas/remote", "store", "store/manifest"}, "what leaves the host and comes back: it knows the store and its packs as objects, neither S3 nor machines"},
 	"store":                 {[]string{"cas", "store/manifest"}, "snapshots mean nothing about pages, KVM or HTTP"},
 	"store/manifest":        {[]string{"cas"}, "a format is pure: it doesn't know Badger"},
 	"memtrack":              {nil, "which pages changed doesn't depend on chunks or engines"},

@@ -66,7 +66,8 @@ func (c *checker) run(ctx context.Context, readFraction float64) error {
 	var damages []cas.Damage
 	if readFraction > 0 && c.r.Packs > 0 {
 		c.p.tell("read packs", 0, 0)
-		if c.r.Read, err = c.o.c.Remote.Verify(ctx, readFraction, func(d cas.Damage) { damages = append(damages, d) }); err != nil {
+		c.r.Read, err = c.o.c.Remote.Verify(ctx, readFraction, func(d cas.Damage) { damages = append(damages, d) })
+		if err != nil && !errors.Is(err, remote.ErrCatalogue) { // which is found already
 			return err
 		}
 	}

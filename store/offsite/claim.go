@@ -26,7 +26,7 @@ func (o *Offsite) TakeOver(ctx context.Context, vm string) (Ref, error) {
 		if why := lacks(&here, at.history); why != "" {
 			return fmt.Errorf("%s: pull it with the take-over, or fork it: %w", why, ErrDiverged)
 		}
-		ref, err = o.claim(ctx, at)
+		ref, err = o.claim(ctx, at, at.history)
 		return err
 	})
 	if err != nil {
@@ -35,12 +35,17 @@ func (o *Offsite) TakeOver(ctx context.Context, vm string) (Ref, error) {
 	return ref, nil
 }
 
-// claim makes this host the owner of what at shows. errAgain when that has moved.
-func (o *Offsite) claim(ctx context.Context, at refAt) (Ref, error) {
-	if at.ref.Owner == o.c.Host {
+// claim makes this host the owner of what at shows, with h as its history, which reaches nothing else. errAgain when the ref
+// has moved.
+func (o *Offsite) claim(ctx context.Context, at refAt, h *manifest.History) (Ref, error) {
+	if at.ref.Owner == o.c.Host && lacks(h, at.history) == "" {
 		return o.public(at.ref, at.history), nil
 	}
 	r := *at.ref
+	var err error
+	if r.History, err = h.Append(nil); err != nil {
+		return Ref{}, err
+	}
 	r.Owner, r.HostName, r.Since = o.c.Host, o.c.HostName, o.now()
 	r.Epoch++
 	r.Seq++
@@ -49,7 +54,7 @@ func (o *Offsite) claim(ctx context.Context, at refAt) (Ref, error) {
 		return Ref{}, err
 	}
 	o.c.Log.Info("a flashvm was taken over", "flashvm", r.VM, "from", at.ref.HostName, "epoch", r.Epoch)
-	return o.public(moved.ref, at.history), nil
+	return o.public(moved.ref, h), nil
 }
 
 // Remove takes a VM's ref out of the bucket. Its packs go with the next collections. ErrNoRef, ErrNotOwner.

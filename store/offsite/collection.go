@@ -114,6 +114,9 @@ func (c *collection) list() *condemned {
 
 // blame says why the collection was lost, when that is why something has failed.
 func (c *collection) blame(err error) error {
+	if err == nil {
+		return nil
+	}
 	if cause := context.Cause(c.ctx); cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %w", cause, err)
 	}

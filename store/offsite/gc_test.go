@@ -168,15 +168,19 @@ func (m *memory) bytes(prefix string) (sum int) {
 
 func TestAPushIntoACollectionLosesNothing(t *testing.T) {
 	// Whatever operation of a collection a whole push of another host comes before, its ref can be restored.
+	ctx := context.Background()
+	before, c := newMemory(), newClock()
+	a, b, g, d := newHost(t, "a", before, c), newHost(t, "b", before, c), newHost(t, "g", before, c), newHost(t, "d", before, c)
+	states := a.chain("vm", 1, 3)
+	a.push("vm")
+	b.pull(PullRequest{VM: "vm", As: "copy"})
+	a.must(a.Remove(ctx, "vm"))
+	g.gc() // condemns all that the copy, when it is pushed, relies on
 	for at := 1; ; at++ {
-		ctx := context.Background()
-		m, c := newMemory(), newClock()
-		a, b, g := newHost(t, "a", m, c), newHost(t, "b", m, c), newHost(t, "g", m, c)
-		states := a.chain("vm", 1, 3)
-		a.push("vm")
-		b.pull(PullRequest{VM: "vm", As: "copy"})
-		a.must(a.Remove(ctx, "vm"))
-		g.gc() // condemns all that the copy, when it is pushed, relies on
+		m := before.copy()
+		for _, h := range []*host{b, g, d} {
+			h.on(m)
+		}
 		b.Offsite.wait = func(ctx context.Context, d time.Duration) error { return sleep(ctx, d/100) }
 		ops, pushed := 0, make(chan error, 1)
 		g.onOp(func(op, key string) {
@@ -203,12 +207,9 @@ func TestAPushIntoACollectionLosesNothing(t *testing.T) {
 		g.onOp(nil)
 		g.gc()
 		g.gc()
-		d := newHost(t, "d", m, c)
 		d.pull(PullRequest{VM: "copy"})
 		d.mustHoldAll("copy", states)
-		for _, h := range []*host{a, b, g, d} {
-			h.close()
-		}
+		d.must(d.s.DeleteVM(ctx, "copy"))
 	}
 }
 

@@ -118,7 +118,7 @@ func (p *puller) pull(ctx context.Context) error {
 		return err
 	}
 	if p.r.TakeOver {
-		if _, err := o.claim(ctx, at); err != nil {
+		if err := p.claim(ctx, at); err != nil {
 			return err
 		}
 	}
@@ -126,6 +126,32 @@ func (p *puller) pull(ctx context.Context) error {
 		o.drop(ctx, hold)
 	}
 	return nil
+}
+
+// claim claims what was just imported. Where something was entered here in the ledger since the last pull, and something else
+// there, the two can't be one chain: the one here stays, as the import left it, and the ref takes it over with the VM, so that
+// later pushes follow from it.
+func (p *puller) claim(ctx context.Context, at refAt) error {
+	here, err := p.o.c.Store.ExportVM(ctx, p.r.As)
+	if err != nil {
+		return err
+	}
+	h := at.history
+	if lacks(&here, h) != "" {
+		inRef := map[cas.Hash]bool{}
+		for _, id := range h.Roots() {
+			inRef[id] = true
+		}
+		for _, id := range here.Roots() {
+			if !inRef[id] { // a checkpoint was taken here since
+				return fmt.Errorf("flashvm %s: %w", p.r.As, errAgain)
+			}
+		}
+		p.o.c.Log.Warn("the ledgers here and in the bucket have gone different ways: the one here is kept", "flashvm", p.r.VM)
+		h = &here
+	}
+	_, err = p.o.claim(ctx, at, h)
+	return err
 }
 
 // mayBecome refuses what is another VM, or has gone another way, before anything is moved.

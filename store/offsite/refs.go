@@ -89,8 +89,11 @@ func (r *refAt) isNone() bool { return r.ref == nil || r.ref.Removed }
 // readRef reads one. That there is none is no error.
 func (o *Offsite) readRef(ctx context.Context, vm string) (refAt, error) {
 	at, err := o.getRef(ctx, refKey(vm))
-	if err == nil && at.ref != nil && at.ref.VM != vm {
-		err = fmt.Errorf("%s is the ref of flashvm %.140q: %w", at.key, at.ref.VM, ErrFormat)
+	if err == nil && at.ref != nil && at.ref.VM != vm { // a hash of long names that isn't one
+		err = fmt.Errorf("it is the ref of flashvm %.140q: %w", at.ref.VM, ErrFormat)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", at.key, err)
 	}
 	return at, err
 }
@@ -105,8 +108,15 @@ func (o *Offsite) getRef(ctx context.Context, key string) (refAt, error) {
 		return at, err
 	}
 	at.version = version
-	if at.ref, err = decodeRef(p); err != nil || at.ref.Removed {
+	if at.ref, err = decodeRef(p); err != nil {
 		return at, err
+	}
+	// A list of an encrypted bucket shows keys that say nothing; there the seal holds an object to its key.
+	if key != refKey(at.ref.VM) && !strings.HasPrefix(key, refPrefix+"=") {
+		return at, fmt.Errorf("it is the ref of flashvm %.140q: %w", at.ref.VM, ErrFormat)
+	}
+	if at.ref.Removed {
+		return at, nil
 	}
 	if at.history, err = manifest.DecodeHistory(at.ref.History); err != nil {
 		return at, err

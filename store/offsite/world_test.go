@@ -19,6 +19,7 @@ import (
 
 	"flash/cas"
 	"flash/cas/bucket"
+	"flash/cas/castest"
 	"flash/cas/local"
 	"flash/cas/remote"
 	"flash/cas/tiered"
@@ -246,6 +247,8 @@ type host struct {
 	dir   string
 	clock *clock
 	grace time.Duration
+	fs    local.FS
+	packs string // their folder
 
 	*view
 	near   *local.Store
@@ -257,12 +260,21 @@ type host struct {
 
 func newHost(t testing.TB, name string, m *memory, c *clock) *host {
 	h := &host{t: t, id: HostID{name[0], 7}, name: name, dir: t.TempDir(), clock: c, grace: -1, view: &view{memory: m}}
+	h.fs, h.packs = castest.NewCrashFS(uint64(name[0])), "/chunks" // packs on no disk: syncs there are what is slow
 	h.open()
 	t.Cleanup(h.close)
 	return h
 }
 
-// on gives a new, empty host on another bucket.
+// newHostOnDisk has its packs where a test can reach them.
+func newHostOnDisk(t testing.TB, name string, m *memory, c *clock) *host {
+	h := &host{t: t, id: HostID{name[0], 7}, name: name, dir: t.TempDir(), clock: c, grace: -1, view: &view{memory: m}}
+	h.fs, h.packs = local.OSFS{}, filepath.Join(h.dir, "chunks")
+	h.open()
+	t.Cleanup(h.close)
+	return h
+}
+
 func (h *host) must(err error) {
 	h.t.Helper()
 	if err != nil {
@@ -274,14 +286,22 @@ func (h *host) open() {
 	h.t.Helper()
 	ctx := context.Background()
 	var err error
-	h.near, err = local.Open(ctx, local.Config{Dir: filepath.Join(h.dir, "chunks"), TargetPackBytes: 64 << 10, ReserveBytes: -1, Workers: 1})
-	h.must(err)
-	h.far, err = remote.Open(ctx, remote.Config{Bucket: h.view, CacheDir: filepath.Join(h.dir, "cache"), InFlight: 4})
+	h.near, err = local.Open(ctx, local.Config{Dir: h.packs, FS: h.fs, TargetPackBytes: 64 << 10, ReserveBytes: -1, Workers: 1})
 	h.must(err)
 	h.chunks = tiered.New(h.near)
-	h.chunks.SetFar("mem", h.far)
 	h.s, err = store.Open(ctx, store.Config{Dir: filepath.Join(h.dir, "meta"), Chunks: h.chunks, Workers: 1, Now: h.clock.read})
 	h.must(err)
+	h.connect("")
+}
+
+// connect makes what stands between the store and the bucket.
+func (h *host) connect(cache string) {
+	h.t.Helper()
+	ctx := context.Background()
+	var err error
+	h.far, err = remote.Open(ctx, remote.Config{Bucket: h.view, CacheDir: cache, InFlight: 4})
+	h.must(err)
+	h.chunks.SetFar("mem", h.far)
 	h.Offsite, err = Open(ctx, Config{Name: "mem", Store: h.s, Packs: h.near, Bucket: h.view, Remote: h.far, Host: h.id, HostName: h.name,
 		Grace: h.grace, Now: h.clock.read})
 	h.must(err)
@@ -308,6 +328,16 @@ func (h *host) restart() {
 	h.close()
 	h.view = &view{memory: h.memory}
 	h.open()
+}
+
+// reconnect forgets all that is known of the bucket, as a new process would, and reaches it again.
+func (h *host) reconnect() { h.on(h.memory) }
+
+// on reaches another bucket.
+func (h *host) on(m *memory) {
+	h.t.Helper()
+	h.view = &view{memory: m}
+	h.connect("")
 }
 
 const (
