@@ -1,7 +1,8 @@
 // # Keys
 //
 //	vms/<name>                refs
-//	holds/<host>/<name>       holds
+//	holds/<host>/<name>       holds, one a VM that was pulled lazily
+//	holds/<host>/~needed      a hold of what the host still needs of VMs that it has no more (Release)
 //	leases/<host>/<random>    leases
 //	gc/condemned.json         the packs that are to go
 //
