@@ -137,23 +137,30 @@ func TestCancelledCallReturnsAtOnce(t *testing.T) {
 	}
 }
 
-// guardedSource calls again when it is read a second time, and fails the test when it is read after its put has returned.
-type guardedSource struct {
+// slowSource gives up its put when it is read a second time, and takes its time over that read: the put must wait for it.
+type slowSource struct {
 	io.ReaderAt
-	t     *testing.T
-	again func()
-	reads atomic.Int64 // of its beginning
-	over  atomic.Bool
+	t      *testing.T
+	giveUp func()
+	reads  atomic.Int64 // of its beginning
+	over   chan struct{}
 }
 
-func (g *guardedSource) ReadAt(p []byte, off int64) (int, error) {
-	if g.over.Load() {
-		g.t.Error("the source is read after its put has returned")
+func (s *slowSource) ReadAt(p []byte, off int64) (int, error) {
+	if off == 0 && s.reads.Add(1) == 2 {
+		s.giveUp()
+		select {
+		case <-s.over:
+			s.t.Error("the put has returned while its source was read")
+		case <-time.After(50 * time.Millisecond):
+		}
 	}
-	if off == 0 && g.reads.Add(1) == 2 {
-		g.again()
+	select {
+	case <-s.over:
+		s.t.Error("the source is read after its put has returned")
+	default:
 	}
-	return g.ReaderAt.ReadAt(p, off)
+	return s.ReaderAt.ReadAt(p, off)
 }
 
 func TestSourceIsLeftAloneAfterPut(t *testing.T) {
@@ -167,9 +174,9 @@ func TestSourceIsLeftAloneAfterPut(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	const size = 16 << 20
-	src := &guardedSource{ReaderAt: bytes.NewReader(make([]byte, size)), t: t, again: cancel}
+	src := &slowSource{ReaderAt: bytes.NewReader(make([]byte, size)), t: t, giveUp: cancel, over: make(chan struct{})}
 	_, err = b.Put(ctx, "k", src, size, bucket.Condition{})
-	src.over.Store(true)
+	close(src.over)
 	if !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
