@@ -35,6 +35,9 @@ func TestSecondInstallIsNone(t *testing.T) {
 	if err != nil || !strings.HasPrefix(path, cache) {
 		t.Skip("the cache folder is elsewhere on this system")
 	}
+	if err := os.MkdirAll(filepath.Join(filepath.Dir(path), "building-killed"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := tool.Install(t.Context()); err == nil {
 		t.Fatal("installed without go")
 	}

@@ -7,9 +7,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/lockedfile"
 
 	"flash/cas/bucket"
 	"flash/cas/bucket/dir"
@@ -101,5 +105,33 @@ func TestConditionsHoldBetweenProcesses(t *testing.T) {
 	}
 	if wins != eachProcess {
 		t.Errorf("%d processes were told that they were the first, at %d keys", wins, eachProcess)
+	}
+}
+
+func TestNothingChangesWhileAnotherHoldsTheLock(t *testing.T) {
+	path := t.TempDir()
+	b := open(t, path)
+	v, err := b.Put(t.Context(), "k", strings.NewReader("before"), 6, bucket.Condition{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock, err := lockedfile.MutexAt(filepath.Join(path, ".flash", "lock")).Lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := b.Put(ctx, "k", strings.NewReader("after"), 5, bucket.Condition{Match: v}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("put: %v", err)
+	}
+	if err := b.Delete(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("delete: %v", err)
+	}
+	if data, _, err := b.Get(t.Context(), "k", 10); err != nil || string(data) != "before" {
+		t.Errorf("reads need no lock: %q, %v", data, err)
+	}
+	unlock()
+	if _, err := b.Put(t.Context(), "k", strings.NewReader("after"), 5, bucket.Condition{Match: v}); err != nil {
+		t.Error(err)
 	}
 }

@@ -24,7 +24,7 @@ func (b *Bucket) RefusesDamage(ctx context.Context, key string) error {
 	}
 	var saysItKnowsCRC bool
 	put := func(contentMD5 string, header map[string]string) error {
-		return b.try(ctx, "put", key, func() error {
+		return b.try(ctx, "put", key, func(ctx context.Context) error {
 			info, err := b.core.PutObject(ctx, b.config.Bucket, b.prefix+key, strings.NewReader(sent), int64(len(sent)), contentMD5, "",
 				minio.PutObjectOptions{DisableContentSha256: true, UserMetadata: header})
 			if err != nil && errors.Is(b.classify(err).kind, bucket.ErrIntegrity) {

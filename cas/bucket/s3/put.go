@@ -48,7 +48,7 @@ func (b *Bucket) Put(ctx context.Context, key string, r io.ReaderAt, size int64,
 	}
 	var version bucket.Version
 	again := false
-	err = b.try(ctx, "put", key, func() error {
+	err = b.try(ctx, "put", key, func(ctx context.Context) error {
 		if again && c != (bucket.Condition{}) {
 			var settled bool
 			if version, settled, err = b.settled(ctx, key, source, size, c); settled || err != nil {
@@ -85,8 +85,8 @@ func (b *Bucket) putOnce(ctx context.Context, key string, source *source, size i
 		contentMD5 = base64.StdEncoding.EncodeToString(sent.md5)
 	}
 	body := source.body(ctx, size)
-	defer body.shut()
 	info, err := b.core.PutObject(ctx, b.config.Bucket, b.prefix+key, body, size, contentMD5, "", o)
+	body.shut() // before its error is looked at
 	if err != nil {
 		if body.err != nil {
 			return "", body.err
