@@ -122,6 +122,22 @@ func TestCatalogueThatGoesWhileItIsReadIsFoundElsewhere(t *testing.T) {
 	mustRead(t, a, packs)
 }
 
+// One of the old catalogues names all that the merged one does, and so has its name: it stays.
+func TestMergedCatalogueThatWasThereBeforeStays(t *testing.T) {
+	b := newBucket()
+	packs := somePacks(t, 1, 66, 2)
+	a := mustOpen(t, remote.Config{Bucket: b})
+	for _, p := range packs {
+		mustUpload(t, a, []made{p})
+	}
+	mustUpload(t, mustOpen(t, remote.Config{Bucket: b}), packs)
+	if err := a.Merge(t.Context()); err != nil || len(b.keys("catalog/")) != 1 {
+		t.Errorf("%d catalogues, %v", len(b.keys("catalog/")), err)
+	}
+	mustRead(t, a, packs[:3])
+	mustRead(t, mustOpen(t, remote.Config{Bucket: b}), packs)
+}
+
 func TestFewCataloguesAreNotMerged(t *testing.T) {
 	b := newBucket()
 	a := mustOpen(t, remote.Config{Bucket: b})
@@ -271,5 +287,25 @@ func TestTwoHostsWithTheSamePackShareIt(t *testing.T) {
 	mustBeWhole(t, b, fmt.Sprint(b.keys("")))
 	if n := len(b.keys("packs/")); n != 2 {
 		t.Errorf("%d packs", n)
+	}
+}
+
+// A Refresh whose list is older than an upload of the same process doesn't forget what was uploaded.
+func TestUploadBesideARefreshIsNotForgotten(t *testing.T) {
+	b := newBucket()
+	packs := somePacks(t, 1, 2, 20)
+	mustUpload(t, mustOpen(t, remote.Config{Bucket: b}), packs[:1])
+	r := mustOpen(t, remote.Config{Bucket: b})
+	done := false
+	b.setFault(func(_ int, verb, _ string, _ bool) error {
+		if verb == "get" && !done { // the list was read
+			done = true
+			mustUpload(t, r, packs[1:])
+		}
+		return nil
+	})
+	mustRefresh(t, r)
+	if got := r.Has([]cas.Hash{packs[0].chunks[0].Hash, packs[1].chunks[0].Hash}); !done || !slices.Equal(got, []bool{true, true}) {
+		t.Errorf("Has: %v", got)
 	}
 }

@@ -123,3 +123,17 @@ func TestCatalogueOfTheFutureIsNotRemoved(t *testing.T) {
 		t.Errorf("objects are removed though nobody knows what names them: %v", err)
 	}
 }
+
+func TestObjectThatIsNamedIsNotRemoved(t *testing.T) {
+	packs := somePacks(t, 1, 2, 10)
+	b := uploaded(t, packs[:1])
+	left := "packs/" + pack.FileName(packs[1].ContentHash) // of an upload that didn't end
+	b.change(left, func([]byte) []byte { return packs[1].bytes })
+	r := mustOpen(t, remote.Config{Bucket: b}) // it hasn't read the catalogue yet
+	if err := r.RemoveObjects(t.Context(), []cas.Hash{packs[0].ContentHash, packs[1].ContentHash}); err != nil {
+		t.Error(err)
+	}
+	if keys := b.keys("packs/"); len(keys) != 1 || keys[0] == left {
+		t.Errorf("left: %q", keys)
+	}
+}

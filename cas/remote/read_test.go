@@ -8,8 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
+	"testing/synctest"
 
 	"flash/cas"
 	"flash/cas/bucket"
@@ -79,67 +79,103 @@ func TestNeighboursAreFetchedTogether(t *testing.T) {
 func TestWindowIsFetchedOnceHoweverManyAsk(t *testing.T) {
 	p := makePack(t, 1, castest.Chunks(cas.NewHasher(nil), 1, 80)) // one window
 	b := uploaded(t, []made{p})
-	r := mustOpen(t, remote.Config{Bucket: b, CacheDir: t.TempDir()})
-	mustRefresh(t, r)
-	const readers = 16
-	var waiting sync.WaitGroup
-	waiting.Add(1)
-	b.setFault(func(_ int, verb, _ string, _ bool) error {
-		if verb == "range" {
-			waiting.Wait()
-		}
-		return nil
-	})
-	var wg sync.WaitGroup
-	var begun sync.WaitGroup
-	begun.Add(readers)
-	for i := range readers {
-		wg.Go(func() {
-			begun.Done()
-			if got, err := r.Get(t.Context(), p.refs[i], nil); err != nil || !bytes.Equal(got, p.chunks[i].Data) {
-				t.Errorf("reader %d: %v", i, err)
+	synctest.Test(t, func(t *testing.T) {
+		r := mustOpen(t, remote.Config{Bucket: b})
+		mustRefresh(t, r)
+		answer := make(chan struct{})
+		b.setFault(func(_ int, verb, _ string, _ bool) error {
+			if verb == "range" {
+				<-answer
 			}
+			return nil
 		})
-	}
-	begun.Wait()
-	waiting.Done()
-	wg.Wait()
-	if _, gets := b.count(); gets != 1 {
-		t.Errorf("%d requests", gets)
-	}
+		for i := range 16 {
+			go func() {
+				if got, err := r.Get(t.Context(), p.refs[i], nil); err != nil || !bytes.Equal(got, p.chunks[i].Data) {
+					t.Errorf("reader %d: %v", i, err)
+				}
+			}()
+		}
+		synctest.Wait() // all wait for the one request
+		close(answer)
+		synctest.Wait()
+		if _, gets := b.count(); gets != 1 {
+			t.Errorf("%d requests", gets)
+		}
+		b.setFault(nil)
+	})
 }
 
 // The first reader gives up while its request runs: the second one, who waits for the same window, doesn't suffer.
 func TestReaderWhoLeavesTakesNobodyAlong(t *testing.T) {
 	p := makePack(t, 1, castest.Chunks(cas.NewHasher(nil), 1, 20))
 	b := uploaded(t, []made{p})
-	r := mustOpen(t, remote.Config{Bucket: b})
-	mustRefresh(t, r)
-	ctx, leave := context.WithCancel(t.Context())
-	fetching, first := make(chan struct{}), true
+	synctest.Test(t, func(t *testing.T) {
+		r := mustOpen(t, remote.Config{Bucket: b})
+		mustRefresh(t, r)
+		ctx, leave := context.WithCancel(t.Context())
+		first := true
+		b.setFault(func(_ int, verb, _ string, _ bool) error {
+			if verb == "range" && first {
+				first = false
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		})
+		go func() {
+			if _, err := r.Get(ctx, p.refs[0], nil); !errors.Is(err, context.Canceled) {
+				t.Errorf("who left: %v", err)
+			}
+		}()
+		synctest.Wait()
+		go func() {
+			if _, err := r.Get(t.Context(), p.refs[1], nil); err != nil {
+				t.Errorf("who stayed: %v", err)
+			}
+		}()
+		synctest.Wait()
+		leave()
+		synctest.Wait()
+		b.setFault(nil)
+	})
+}
+
+// The bucket answers lists, and not reads: what the catalogue names isn't lost, and not each of many reads waits for itself.
+func TestSilentPacksAreNotLost(t *testing.T) {
+	packs := somePacks(t, 1, 20, 5)
+	b := uploaded(t, packs)
+	r := mustOpen(t, remote.Config{Bucket: b, InFlight: 2})
 	b.setFault(func(_ int, verb, _ string, _ bool) error {
-		if verb == "range" && first {
-			first = false
-			close(fetching)
-			<-ctx.Done()
-			return ctx.Err()
+		if verb == "range" {
+			return errOutage
 		}
 		return nil
 	})
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if _, err := r.Get(ctx, p.refs[0], nil); !errors.Is(err, context.Canceled) {
-			t.Errorf("who left: %v", err)
+	var refs []cas.Ref
+	for _, p := range packs {
+		refs = append(refs, p.refs...)
+	}
+	for _, hints := range []bool{true, false} {
+		if _, err := r.Get(t.Context(), bytesRefs(refs, hints)[0], nil); !errors.Is(err, bucket.ErrUnavailable) || isPermanent(err) {
+			t.Errorf("hints %v: %v", hints, err)
 		}
-	})
-	<-fetching
-	wg.Go(func() {
-		if _, err := r.Get(t.Context(), p.refs[1], nil); err != nil {
-			t.Errorf("who stayed: %v", err)
+		calls := 0
+		ops, _ := requests(b, func() {
+			err := r.GetMany(t.Context(), bytesRefs(refs, hints), func(_ int, _ []byte, err error) error {
+				if calls++; !errors.Is(err, bucket.ErrUnavailable) || isPermanent(err) {
+					t.Errorf("hints %v, of many: %v", hints, err)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		if calls != len(refs) || ops > 4 {
+			t.Errorf("hints %v: %d of %d answered, %d requests", hints, calls, len(refs), ops)
 		}
-	})
-	leave()
-	wg.Wait()
+	}
 }
 
 func TestOutageIsNoLossAndEnds(t *testing.T) {
