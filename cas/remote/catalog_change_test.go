@@ -201,9 +201,12 @@ func TestDamagedCatalogueIsToldAndHoldsUpNoOther(t *testing.T) {
 	bad := b.keys("catalog/")[0]
 	mustUpload(t, a, packs[1:])
 	good := b.objects[bad]
+	keys := b.keys("catalog/")
+	swapped := b.objects[keys[1-slices.Index(keys, bad)]]
 	for name, spoil := range map[string]func(p []byte) []byte{
 		"flipped": func(p []byte) []byte { p[100] ^= 1; return p },
 		"cut":     func(p []byte) []byte { return p[:50] },
+		"another": func([]byte) []byte { return bytes.Clone(swapped) },
 		"newer":   func(p []byte) []byte { p[8] = 9; return p },
 	} {
 		b.change(bad, spoil)

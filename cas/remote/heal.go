@@ -78,7 +78,7 @@ func (r *Remote) recatalogue(ctx context.Context) (RecatalogueStats, error) {
 			return st, errors.Join(g.Wait(), err)
 		}
 		st.Packs++
-		if h, ok := hashInKey(info.Key); ok && r.index.named(h) {
+		if h, ok := hashIn(info.Key, packPrefix); ok && r.index.named(h) {
 			continue
 		}
 		g.Go(func() error {
@@ -131,7 +131,7 @@ func (r *Remote) damagedCatalogues(ctx context.Context) ([]string, error) {
 		}
 		p, err := r.getCatalogue(ctx, info.Key)
 		if err == nil {
-			_, _, err = r.decodeCatalogue(p)
+			_, _, err = r.decodeCatalogue(info.Key, p)
 		}
 		switch {
 		case err == nil || errors.Is(err, bucket.ErrNotFound): // another host's, a moment ago
@@ -144,15 +144,6 @@ func (r *Remote) damagedCatalogues(ctx context.Context) ([]string, error) {
 	return damaged, nil
 }
 
-// hashInKey reads the content hash out of a pack's key, where the list shows it.
-func hashInKey(key string) (cas.Hash, bool) {
-	if len(key) < len(packPrefix)+64 {
-		return cas.Hash{}, false
-	}
-	h, err := cas.ParseHash(key[len(packPrefix) : len(packPrefix)+64])
-	return h, err == nil && packKey(h) == key
-}
-
 // footerOf reads what a pack object says of itself.
 func (r *Remote) footerOf(ctx context.Context, info bucket.Info) (Catalogued, error) {
 	sealed, err := pack.OpenSealed(&keyReader{ctx, r, info.Key, info.Bytes}, info.Bytes)
@@ -162,7 +153,7 @@ func (r *Remote) footerOf(ctx context.Context, info bucket.Info) (Catalogued, er
 	if sealed.KeyID != r.keyID {
 		return Catalogued{}, fmt.Errorf("its chunks are named with key %08x, given %08x: %w", sealed.KeyID, r.keyID, ErrWrongKey)
 	}
-	if h, ok := hashInKey(info.Key); ok && h != sealed.ContentHash {
+	if h, ok := hashIn(info.Key, packPrefix); ok && h != sealed.ContentHash {
 		return Catalogued{}, fmt.Errorf("its content hash is %s: %w", sealed.ContentHash, pack.ErrDamaged)
 	}
 	c := Catalogued{ID: sealed.ID, ContentHash: sealed.ContentHash, Bytes: info.Bytes, PlainBytes: sealed.Trailer.PlainBytes, Created: sealed.Created}
