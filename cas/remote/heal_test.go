@@ -83,7 +83,7 @@ func TestCatalogueIsMadeAgainFromThePacks(t *testing.T) {
 				b.change(key, func([]byte) []byte { return nil })
 			}
 			spoilt := b.keys("packs/")[0]
-			b.change(spoilt, func(p []byte) []byte { return p[:len(p)-3] })
+			b.change(spoilt, func(p []byte) []byte { p[len(p)/3] ^= 1; return p })
 			st, err = reopen().Recatalogue(t.Context())
 			if err != nil || st.Named != 3 || len(st.Damages) != 1 || st.Damages[0].Pack != spoilt {
 				t.Errorf("%+v, %v", st, err)
