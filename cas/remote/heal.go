@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -45,12 +46,12 @@ type RecatalogueStats struct {
 	Packs   int          // objects that were looked at
 	Named   int          // that are good, and no catalogue named
 	Removed []string     // catalogues that were damaged
-	Damages []cas.Damage // packs whose footer can't be used: not named
+	Damages []cas.Damage // packs that are damaged: not named
 }
 
-// Recatalogue makes the catalogue again where it was damaged: every pack object that no catalogue names is named, from
-// its footer, and damaged catalogues are removed after that. Nobody may drop or merge meanwhile. It takes up to three
-// requests a pack object, because a list under encryption doesn't tell which pack is which.
+// Recatalogue makes the catalogue again where it was damaged: every pack object that no catalogue names is read, every byte,
+// and named, and damaged catalogues are removed after that. Nobody may drop or merge meanwhile. Under encryption it
+// asks every pack which one it is, for the list doesn't tell.
 func (r *Remote) Recatalogue(ctx context.Context) (RecatalogueStats, error) {
 	st, err := r.recatalogue(ctx)
 	if err != nil {
@@ -72,17 +73,17 @@ func (r *Remote) recatalogue(ctx context.Context) (RecatalogueStats, error) {
 	var found []Catalogued
 	var mu sync.Mutex // guards found and st
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(r.inFlight)
+	g.SetLimit(verifyAtOnce)
 	for info, err := range r.bucket.List(gctx, packPrefix) {
 		if err != nil {
 			return st, errors.Join(g.Wait(), err)
 		}
 		st.Packs++
-		if h, ok := hashInKey(info.Key); ok && r.index.named(h) {
+		if h, ok := hashIn(info.Key, packPrefix); ok && r.index.named(h) {
 			continue
 		}
 		g.Go(func() error {
-			c, err := r.footerOf(gctx, info)
+			c, err := r.describe(gctx, info)
 			if err != nil && !isDamage(err) && !errors.Is(err, pack.ErrUnsupported) && !errors.Is(err, ErrCatalogue) && !errors.Is(err, bucket.ErrNotFound) {
 				return fmt.Errorf("%s: %w", info.Key, err)
 			}
@@ -131,11 +132,11 @@ func (r *Remote) damagedCatalogues(ctx context.Context) ([]string, error) {
 		}
 		p, err := r.getCatalogue(ctx, info.Key)
 		if err == nil {
-			_, _, err = r.decodeCatalogue(p)
+			_, _, err = r.decodeCatalogue(info.Key, p)
 		}
 		switch {
 		case err == nil || errors.Is(err, bucket.ErrNotFound): // another host's, a moment ago
-		case errors.Is(err, ErrCatalogue) && !errors.Is(err, errNewer), errors.Is(err, bucket.ErrIntegrity), errors.Is(err, bucket.ErrTooLarge):
+		case errors.Is(err, ErrCatalogue) && !errors.Is(err, ErrNewer), errors.Is(err, bucket.ErrIntegrity), errors.Is(err, bucket.ErrTooLarge):
 			damaged = append(damaged, info.Key)
 		default:
 			return nil, fmt.Errorf("%s: %w", info.Key, err)
@@ -144,45 +145,25 @@ func (r *Remote) damagedCatalogues(ctx context.Context) ([]string, error) {
 	return damaged, nil
 }
 
-// hashInKey reads the content hash out of a pack's key, where the list shows it.
-func hashInKey(key string) (cas.Hash, bool) {
-	if len(key) < len(packPrefix)+64 {
-		return cas.Hash{}, false
-	}
-	h, err := cas.ParseHash(key[len(packPrefix) : len(packPrefix)+64])
-	return h, err == nil && packKey(h) == key
-}
-
-// footerOf reads what a pack object says of itself.
-func (r *Remote) footerOf(ctx context.Context, info bucket.Info) (Catalogued, error) {
-	sealed, err := pack.OpenSealed(&keyReader{ctx, r, info.Key, info.Bytes}, info.Bytes)
+// describe reads a pack object whole, and gives what a catalogue says of it; only its name, if it is in one.
+func (r *Remote) describe(ctx context.Context, info bucket.Info) (Catalogued, error) {
+	var reader io.ReaderAt = &objectReader{ctx, r, info.Key, info.Bytes}
+	sealed, err := pack.OpenSealed(reader, info.Bytes)
 	if err != nil {
 		return Catalogued{}, err
 	}
-	if sealed.KeyID != r.keyID {
-		return Catalogued{}, fmt.Errorf("its chunks are named with key %08x, given %08x: %w", sealed.KeyID, r.keyID, ErrWrongKey)
+	if r.index.named(sealed.ContentHash) {
+		return Catalogued{ContentHash: sealed.ContentHash}, nil
 	}
-	if h, ok := hashInKey(info.Key); ok && h != sealed.ContentHash {
+	if info.Bytes <= wholePackBytes {
+		whole := make([]byte, info.Bytes)
+		if err := r.getParallel(ctx, info.Key, whole, 0); err != nil {
+			return Catalogued{}, err
+		}
+		reader = bytes.NewReader(whole)
+	}
+	if h, ok := hashIn(info.Key, packPrefix); ok && h != sealed.ContentHash {
 		return Catalogued{}, fmt.Errorf("its content hash is %s: %w", sealed.ContentHash, pack.ErrDamaged)
 	}
-	c := Catalogued{ID: sealed.ID, ContentHash: sealed.ContentHash, Bytes: info.Bytes, PlainBytes: sealed.Trailer.PlainBytes, Created: sealed.Created}
-	if c.Entries, err = sealed.Entries(); err != nil {
-		return c, err
-	}
-	return c, c.check()
-}
-
-// keyReader reads an object of the bucket by its key.
-type keyReader struct {
-	ctx   context.Context
-	r     *Remote
-	key   string
-	bytes int64
-}
-
-func (a *keyReader) ReadAt(p []byte, offset int64) (int, error) {
-	if offset < 0 || offset+int64(len(p)) > a.bytes {
-		return 0, io.ErrUnexpectedEOF
-	}
-	return len(p), a.r.getRange(a.ctx, a.key, p, offset)
+	return r.examine(PackSource{ID: sealed.ID, ContentHash: sealed.ContentHash, Bytes: info.Bytes, Reader: reader})
 }

@@ -83,7 +83,7 @@ func TestCatalogueIsMadeAgainFromThePacks(t *testing.T) {
 				b.change(key, func([]byte) []byte { return nil })
 			}
 			spoilt := b.keys("packs/")[0]
-			b.change(spoilt, func(p []byte) []byte { return p[:len(p)-3] })
+			b.change(spoilt, func(p []byte) []byte { p[len(p)/3] ^= 1; return p })
 			st, err = reopen().Recatalogue(t.Context())
 			if err != nil || st.Named != 3 || len(st.Damages) != 1 || st.Damages[0].Pack != spoilt {
 				t.Errorf("%+v, %v", st, err)
@@ -121,5 +121,19 @@ func TestCatalogueOfTheFutureIsNotRemoved(t *testing.T) {
 	var none cas.Hash
 	if err := r.RemoveObjects(t.Context(), []cas.Hash{none, packs[0].ContentHash}); !errors.Is(err, remote.ErrCatalogue) || len(b.keys("packs/")) != 1 {
 		t.Errorf("objects are removed though nobody knows what names them: %v", err)
+	}
+}
+
+func TestObjectThatIsNamedIsNotRemoved(t *testing.T) {
+	packs := somePacks(t, 1, 2, 10)
+	b := uploaded(t, packs[:1])
+	left := "packs/" + pack.FileName(packs[1].ContentHash) // of an upload that didn't end
+	b.change(left, func([]byte) []byte { return packs[1].bytes })
+	r := mustOpen(t, remote.Config{Bucket: b}) // it hasn't read the catalogue yet
+	if err := r.RemoveObjects(t.Context(), []cas.Hash{packs[0].ContentHash, packs[1].ContentHash}); err != nil {
+		t.Error(err)
+	}
+	if keys := b.keys("packs/"); len(keys) != 1 || keys[0] == left {
+		t.Errorf("left: %q", keys)
 	}
 }
