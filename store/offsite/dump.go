@@ -21,7 +21,7 @@ func (d *ObjectDump) fact(name, format string, args ...any) {
 	d.Facts = append(d.Facts, [2]string{name, fmt.Sprintf(format, args...)})
 }
 
-// DumpObject shows a ref, a lease, a hold or the condemned packs. ErrFormat.
+// DumpObject shows a ref, a lease, a hold, the condemned packs or working sets. ErrFormat.
 func DumpObject(p []byte) (ObjectDump, error) {
 	var d ObjectDump
 	err := d.show(p)
@@ -36,7 +36,7 @@ func (d *ObjectDump) show(p []byte) error {
 	if err := json.Unmarshal(p, &head); err != nil {
 		return fmt.Errorf("it is neither a ref nor JSON: %w: %w", err, ErrFormat)
 	}
-	show := map[string]func([]byte) error{kindLease: d.lease, kindHold: d.hold, kindCondemned: d.condemned}[head.Flash]
+	show := map[string]func([]byte) error{kindLease: d.lease, kindHold: d.hold, kindCondemned: d.condemned, kindSets: d.sets}[head.Flash]
 	if show == nil {
 		return fmt.Errorf("it says it is %.40q, which this program doesn't know: %w", head.Flash, ErrFormat)
 	}
@@ -62,6 +62,18 @@ func (d *ObjectDump) ref(p []byte) error {
 	}
 	if d.History, err = manifest.DecodeHistory(r.History); err != nil {
 		d.fact("history", "%d bytes that can't be read: %v", len(r.History), err) // what the ref itself says stands
+	}
+	return nil
+}
+
+func (d *ObjectDump) sets(p []byte) error {
+	w, err := decodeSets(p)
+	if err != nil {
+		return err
+	}
+	d.Columns = []string{"SNAPSHOT", "\tPAGES"}
+	for i := range w.Sets {
+		d.Rows = append(d.Rows, []string{w.Sets[i].Snapshot.String(), fmt.Sprint(len(w.Sets[i].Distances))})
 	}
 	return nil
 }

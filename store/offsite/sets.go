@@ -37,6 +37,16 @@ type workingSet struct {
 	Distances []int64  `json:"distances"`
 }
 
+func decodeSets(p []byte) (sets workingSets, err error) {
+	if err := decodeObject(p, kindSets, &sets); err != nil {
+		return sets, err
+	}
+	if len(sets.Sets) > maxSets {
+		return sets, fmt.Errorf("%d working sets: %w", len(sets.Sets), ErrFormat)
+	}
+	return sets, nil
+}
+
 func setOf(id cas.Hash, slots []uint64) workingSet {
 	s := workingSet{Snapshot: id, Distances: make([]int64, len(slots))}
 	last := uint64(0)
@@ -107,12 +117,9 @@ func (o *Offsite) pullSets(ctx context.Context, h *manifest.History) error {
 	if err != nil {
 		return err
 	}
-	var sets workingSets
-	if err := decodeObject(p, kindSets, &sets); err != nil {
+	sets, err := decodeSets(p)
+	if err != nil {
 		return err
-	}
-	if len(sets.Sets) > maxSets {
-		return fmt.Errorf("%d working sets: %w", len(sets.Sets), ErrFormat)
 	}
 	ours := map[cas.Hash]bool{}
 	for _, c := range h.Checkpoints {
