@@ -89,6 +89,9 @@ func openVM(r store.VM) (*vm, error) {
 			return nil, Errorf(CodeCorrupt, "run flash check", "VM %s: its state can't be read: %w", r.ID, err)
 		}
 	}
+	if v.state.State == "" { // it came from elsewhere, or from the packs alone
+		v.state = status{State: StateStopped, Reason: "brought back"}
+	}
 	return v, nil
 }
 
