@@ -68,6 +68,7 @@ type vm struct {
 	guest   *guestVM            // nil when nothing runs
 	image   *bundle.ImageConfig // nil: not read yet
 	removed bool
+	touched []uint64 // what its last restored guest touched first; nil: not known
 }
 
 // openVM reads a VM's record. The caller holds the VM.
