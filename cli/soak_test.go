@@ -63,7 +63,9 @@ func (p *hostPlace) Stop(context.Context) error {
 	return err
 }
 
-func (p *hostPlace) KillMachine(context.Context, host.VM) error { panic("the guest has a command for it") }
+func (p *hostPlace) KillMachine(context.Context, host.VM) error {
+	panic("the guest has a command for it")
+}
 
 func (p *hostPlace) Census(ctx context.Context) ([]bench.Count, error) {
 	dump, err := p.parts.host.Debug(ctx, host.DebugRequest{What: "process"})

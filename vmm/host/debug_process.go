@@ -6,13 +6,14 @@ import (
 	"maps"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 )
 
 // debugProcess tells what this process holds, after a garbage collection: what a leak is found by.
 func (h *Host) debugProcess(_ context.Context, _ string, d *DebugDump) error {
-	runtime.GC()
+	debug.FreeOSMemory() // so that the system, too, counts only what is in use
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	records := make([]runtime.StackRecord, runtime.NumGoroutine()+64)
