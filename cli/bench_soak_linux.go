@@ -14,6 +14,7 @@ import (
 	"flash/bench"
 	"flash/cli/httpapi"
 	"flash/vmm/host"
+	"flash/vmm/qemu"
 )
 
 // daemonPlace is a home whose lives are daemons: processes of this program.
@@ -166,8 +167,10 @@ func (p *daemonPlace) Leftovers(context.Context) ([]string, error) {
 		left[q.String()] = true
 	}
 	run := runDir(p.home)
-	patterns := []string{run, socketPath(p.home), filepath.Join("/dev/shm", "*"+filepath.Base(run)+"*"), filepath.Join("/sys/fs/cgroup", "*"+filepath.Base(run)+"*"),
-		filepath.Join("/sys/fs/cgroup", "*", "*"+filepath.Base(run)+"*")}
+	for _, group := range qemu.Leftovers(filepath.Base(run), 0) {
+		left["control group "+group] = true
+	}
+	patterns := []string{run, socketPath(p.home), filepath.Join("/dev/shm", "*"+filepath.Base(run)+"*")}
 	for _, name := range halfMade {
 		patterns = append(patterns, filepath.Join(p.home, name))
 	}

@@ -36,7 +36,7 @@ func processesOf(home string) []process {
 		}
 		pid, _ := strconv.Atoi(filepath.Base(dir))
 		switch {
-		case machineOf(cmdline, home, runDir(home)):
+		case machineOf(dir, home):
 			found = append(found, process{pid, true})
 		case bytes.Contains(cmdline, serve):
 			found = append(found, process{pid, false})
@@ -70,12 +70,8 @@ func killProcesses(home string, first []process) error {
 
 // killMachine kills one machine of a home, if the number is still one's.
 func killMachine(home string, pid int) error {
-	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	if errors.Is(err, os.ErrNotExist) || err == nil && !machineOf(cmdline, home, runDir(home)) {
+	if !machineOf(fmt.Sprintf("/proc/%d", pid), home) {
 		return nil // it has ended by itself
-	}
-	if err != nil {
-		return err
 	}
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return err
