@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -41,42 +39,11 @@ Exit codes: 0 measured, 1 something failed, 2 wrong usage.`,
 			return a.showReport(report)
 		}),
 	}
+	cmd.AddCommand(a.benchSoakCmd())
 	cmd.Flags().StringVar(&bundle, "bundle", "busybox", "what the guests boot from, built for the run: busybox or debian")
 	cmd.Flags().IntVar(&memMiB, "mem-mib", 512, "memory of the guests in MiB")
 	cmd.Flags().IntVar(&runs, "runs", 20, "samples of each figure")
-	cmd.AddCommand(a.benchGCCmd())
-	return cmd
-}
-
-func (a *app) benchGCCmd() *cobra.Command {
-	var bundle string
-	var memMiB, runs, fillMiB int
-	cmd := &cobra.Command{
-		Use:   "gc",
-		Short: "measure collections, and what they cost checkpoints beside them",
-		Long: `bench gc measures in a home of its own that is removed afterwards: how fast packs are swept and compacted, the pause of a
-checkpoint with and without a collection beside it, and what is left when everything is deleted. Let nothing else run
-meanwhile. For a 99th percentile take --runs 100 or more.
-
-Exit codes: 0 measured, 1 something failed, 2 wrong usage.`,
-		Args: cobra.NoArgs,
-		RunE: a.run(func(cmd *cobra.Command, _ []string) error {
-			var report bench.Report
-			err := a.inBenchHome(cmd.Context(), bundle, func(p *parts, home string, step func(string)) (err error) {
-				report, err = bench.GC(cmd.Context(), bench.GCConfig{Store: p.store, Home: home, FillMiB: fillMiB,
-					Config: bench.Config{Host: p.host, Bundle: bundle, MemMiB: memMiB, Runs: runs, Step: step}})
-				return err
-			})
-			if err != nil {
-				return err
-			}
-			return a.showReport(report)
-		}),
-	}
-	cmd.Flags().StringVar(&bundle, "bundle", "busybox", "what the guest boots from, built for the run: busybox or debian")
-	cmd.Flags().IntVar(&memMiB, "mem-mib", 512, "memory of the guest in MiB")
-	cmd.Flags().IntVar(&runs, "runs", 20, "checkpoints with and without a collection, each")
-	cmd.Flags().IntVar(&fillMiB, "fill-mib", 512, "garbage that is made and collected at once, in MiB")
+	cmd.AddCommand(a.benchS3Cmd(), a.benchGCCmd())
 	return cmd
 }
 
@@ -90,29 +57,16 @@ func (a *app) showReport(r bench.Report) error {
 
 // inBenchHome opens a host in a home of its own, with a bundle, and measures there.
 func (a *app) inBenchHome(ctx context.Context, bundle string, measure func(p *parts, home string, step func(string)) error) (err error) {
-	base, err := a.homeDir()
+	home, remove, err := a.benchHome("bench-")
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(base, 0o700); err != nil {
-		return host.Explain(err, base)
-	}
-	home, err := os.MkdirTemp(base, "bench-")
-	if err != nil {
-		return host.Explain(err, base)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(home)) }()
+	defer func() { err = errors.Join(err, remove()) }()
 	p, err := openParts(ctx, home, slog.New(slog.DiscardHandler), qemuEngine)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
-	if err := os.Symlink(filepath.Join(base, "cache"), filepath.Join(home, "cache")); err != nil { // packages fetched once
-		return host.Explain(err, home)
-	}
-	if err := os.MkdirAll(filepath.Join(base, "cache"), 0o700); err != nil {
-		return host.Explain(err, home)
-	}
 	step := func(s string) {
 		if isTerminal(a.stderr) && !a.json {
 			fmt.Fprintln(a.stderr, "bench: "+s)

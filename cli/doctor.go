@@ -9,6 +9,7 @@ import (
 
 	"flash/cli/httpapi"
 	"flash/store"
+	"flash/vmm"
 	"flash/vmm/host"
 )
 
@@ -28,7 +29,7 @@ const (
 )
 
 func (a *app) doctorCmd() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "check what this host offers, and what follows from it",
 		Long: `doctor checks this host: QEMU, acceleration, lazy memory, dirty tracking, disk space, the store and its budget, the daemon, leftovers. Each check
@@ -41,18 +42,24 @@ Exit codes: 0 ok, warnings included; 1 something keeps flash from working; 2 wro
 			if err != nil {
 				return err
 			}
-			checks := a.examine(cmd.Context(), home)
-			if err := a.show(checks, func() string { return doctorText(checks) }); err != nil {
-				return err
-			}
-			for _, c := range checks {
-				if c.Result == resultFailed {
-					return exitStatus(1) // the checks have said it all
-				}
-			}
-			return nil
+			return a.showChecks(a.examine(cmd.Context(), home))
 		}),
 	}
+	cmd.AddCommand(a.doctorRemoteCmd())
+	return cmd
+}
+
+// showChecks tells what was found; the exit code says whether flash works.
+func (a *app) showChecks(checks []check) error {
+	if err := a.show(checks, func() string { return doctorText(checks) }); err != nil {
+		return err
+	}
+	for _, c := range checks {
+		if c.Result == resultFailed {
+			return exitStatus(1) // the checks have said it all
+		}
+	}
+	return nil
 }
 
 func (a *app) examine(ctx context.Context, home string) []check {
@@ -125,7 +132,38 @@ func engineChecks(info host.Info, err error) []check {
 	if !caps.Shared {
 		shared = check{"shared fork memory", resultWarning, "not there" + why("shared memory", "shared"), "each fork needs memory of its own for every page it touches", "what lazy memory needs"}
 	}
-	return []check{engine, accel, lazy, tracker, shared}
+	user := check{Name: "machines' user", Result: resultOK, Found: "the daemon's, which isn't root"}
+	switch {
+	case caps.OwnUser:
+		user.Found = "each QEMU has one of its own, without privilege"
+	case caps.Reasons["own user"] != "":
+		user = check{"machines' user", resultWarning, "the daemon's, root" + why("own user"),
+			"a guest that broke out of its QEMU would be root here", "Linux 6.1 or newer, which has /dev/userfaultfd, a /dev/kvm that its group may open, and a QEMU that others may run"}
+	}
+	return []check{engine, accel, lazy, tracker, shared, user, limitsCheck(caps)}
+}
+
+// limitsCheck tells what of each QEMU is bounded.
+func limitsCheck(caps vmm.Capabilities) check {
+	const name = "limits (cgroup v2)"
+	var missing []string
+	for _, one := range []string{"limits", "memory limit", "pids limit", "cpu limit"} {
+		if why := caps.Reasons[one]; why != "" {
+			missing = append(missing, why)
+		}
+	}
+	found := "none"
+	if len(caps.Limits) > 0 {
+		found = "of each QEMU: " + strings.Join(caps.Limits, ", ")
+	}
+	if len(missing) > 0 || len(caps.Limits) == 0 {
+		if len(missing) == 0 {
+			missing = []string{"only root can set them"}
+		}
+		return check{name, resultWarning, found + ": " + strings.Join(missing, "; "), "a guest that broke out of its QEMU could take more of this host than its VM was to have",
+			"run as root, with cgroup v2 at /sys/fs/cgroup (systemd.unified_cgroup_hierarchy=1) and its controllers memory, pids and cpu"}
+	}
+	return check{Name: name, Result: resultOK, Found: found}
 }
 
 // checkBudget tells how much of its budget the store uses.

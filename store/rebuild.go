@@ -129,8 +129,8 @@ func (b *rebuilder) run(ctx context.Context) error {
 	for _, err := range names.Lost {
 		b.problem("a VM's history can't be read; what was noted of it later is used: %v", err)
 	}
-	b.trace = newTracer(ctx, b.s)
-	b.trace.presence = true
+	b.trace = newTracer(ctx, b.s.chunks)
+	b.trace.has = b.s.chunks.Has
 	b.trace.missed = func(h cas.Hash, err error) int { b.broken = fmt.Errorf("chunk %s: %w", h, err); return 0 }
 	if err := b.bundles(ctx, names.Bundles); err != nil {
 		return err

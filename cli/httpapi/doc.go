@@ -12,6 +12,7 @@
 //	GET    /v1/host/flashvms/{vm_id}                         one
 //	PATCH  /v1/host/flashvms/{vm_id}                         rewind {"checkpoint":3}, answers {"flashvm","saved"}
 //	                                                         stop   {"state":"stopped","discard":false} · start {"state":"running"}
+//	                                                         policy {"restart":"always"} or "no"
 //	DELETE /v1/host/flashvms/{vm_id}?force=true
 //	GET    /v1/host/flashvms/{vm_id}/checkpoints             history
 //	POST   /v1/host/flashvms/{vm_id}/checkpoints             take one now {"label","pin"}
@@ -31,7 +32,7 @@
 //	DELETE /v1/host/bundles/{name}
 //	POST   /v1/host/gc                                       {"apply","flashvms","retention":{…},"save","background","every_minutes"}
 //	POST   /v1/host/check                                    {"read":0.05,"repair":false}: findings, and the checkpoints they touch
-//	GET    /v1/host/debug/{what}?name=…                      pack, node, snapshot, why: the store's formats, read only
+//	GET    /v1/host/debug/{what}?name=…                      pack, node, snapshot, why: the store's formats; process: the daemon itself; read only
 //
 // # Errors
 //

@@ -3,9 +3,15 @@ package uffd
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 
 	"flash/memtrack"
@@ -23,6 +29,43 @@ func TestAbsentPagesAreNeverZero(t *testing.T) {
 	}
 	if touched := p.Touched(); len(touched) < 1000 || touched[0] != 0 || !slices.IsSorted(touched) {
 		t.Errorf("%d pages touched, not in order", len(touched))
+	}
+}
+
+// The machine's process needs no privilege, no file of ours and no user of ours, and keeps no descriptor it was lent.
+func TestAProcessWithoutPrivilegeIsServed(t *testing.T) {
+	need(t, false)
+	if s, why := Probe(); !s.Others || os.Geteuid() != 0 {
+		t.Skipf("not root, or %v", why)
+	}
+	src := memtest.NewSource(256, 0.4, 9)
+	c := memtest.StartAs(t, 256, true, &syscall.Credential{Uid: 0x70000001, Gid: 0x70000001})
+	base := newBase(t, src)
+	p, err := Open(t.Context(), c.Span(), base, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Kill()
+		p.Close()
+	})
+	for page := range src.Slots() {
+		if got, want := c.Read(t, page, 1), memtest.HashPages(src.Page(page)); got != want {
+			t.Fatalf("page %d read as %s, want %s", page, got, want)
+		}
+	}
+	paths, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", c.Span().PID))
+	userfaultfds := 0
+	for _, path := range paths {
+		switch to, _ := os.Readlink(path); {
+		case to == "anon_inode:[userfaultfd]":
+			userfaultfds++
+		case to == devicePath, strings.Contains(to, "flash-base"), strings.HasPrefix(to, "socket:"):
+			t.Errorf("it still holds %s", to)
+		}
+	}
+	if userfaultfds != 1 {
+		t.Errorf("it holds %d userfaultfds", userfaultfds)
 	}
 }
 
@@ -164,7 +207,45 @@ func TestTouchingFreshMemoryFillsItInRuns(t *testing.T) {
 	c, p := open(t, newBase(t, src), Options{})
 	c.Write(t, 0, 1024, 9)
 	// A signal can make the child try again while a run is half there, and fault on the rest of it.
-	if n := len(p.Touched()); n > 2*1024/zeroWindowPages {
+	if n := p.Faults(); n > 2*1024/zeroWindowPages {
 		t.Errorf("%d pages faulted of %d", n, 1024)
+	}
+}
+
+func TestWhatLiesAroundATouchedPageComesWithIt(t *testing.T) {
+	need(t, true)
+	src := memtest.NewSource(1024, 0, 7)
+	src.Fail(func(page uint64) error {
+		if page == 5 {
+			return errors.New("this page can't be read")
+		}
+		return nil
+	})
+	base := newBase(t, src)
+	c, p := open(t, base, Options{Protect: true})
+	read := func(page uint64) {
+		if c.Read(t, page, 1) != memtest.HashPages(src.Page(page)) {
+			t.Fatalf("page %d isn't the snapshot's", page)
+		}
+	}
+	read(aroundPages + 3)
+	eventually(t, "its window is there", func() bool { return base.Filled() == aroundPages })
+	for page := uint64(aroundPages); page < 2*aroundPages; page += 2 {
+		read(page)
+	}
+	if n := p.Faults(); n != 1 {
+		t.Errorf("%d faults, want the first alone", n)
+	}
+	// Told are the pages that were used, whatever else came in.
+	want := []uint64{19, 16, 18, 20, 22, 24, 26, 28, 30}
+	if got := p.Touched(); !slices.Equal(got, want) {
+		t.Errorf("touched are %v, want %v", got, want)
+	}
+	// A page that can't be read is missed by nobody but who touches it.
+	read(2)
+	select {
+	case err := <-p.Lost():
+		t.Errorf("the neighbour of an unreadable page is lost: %v", err)
+	default:
 	}
 }

@@ -133,6 +133,7 @@ func (h *Host) collect(ctx context.Context, o store.GCOptions) (store.GCReport, 
 		return report, h.explain(err, "")
 	}
 	if o.Apply {
+		h.release(ctx)
 		freed, err := h.removeBootFiles(ctx)
 		report.Freed += freed
 		if err != nil {
