@@ -67,6 +67,7 @@ var libraries = map[string]struct {
 	"github.com/spf13/cobra":                 {[]string{"cli"}, "flags stay in the command tree"},
 	"github.com/spf13/pflag":                 {[]string{"cli"}, "flags stay in the command tree"},
 	"golang.org/x/term":                      {[]string{"cli"}, "only the command line has a terminal"},
+	"golang.org/x/crypto":                    {[]string{"cas/bucket/seal"}, "secrets are turned into keys in one place"},
 	"github.com/minio/minio-go":              {[]string{"cas/bucket/s3"}, "one package knows S3"},
 	"net/http":                               {[]string{"cli", "cli/httpapi", "cli/mcpserver", "cli/gateway", "cas/bucket/s3", "cas/bucket/buckettest"}, "HTTP is a door, or the far tier's"},
 }

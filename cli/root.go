@@ -79,7 +79,7 @@ With --json, results and errors are JSON on stdout.`,
 			root.AddCommand(c)
 		}
 	}
-	add("vm", a.runCmd(), a.psCmd(), a.stopCmd(), a.startCmd(), a.resumeCmd(), a.rmCmd())
+	add("vm", a.runCmd(), a.psCmd(), a.stopCmd(), a.startCmd(), a.resumeCmd(), a.updateCmd(), a.rmCmd())
 	add("time", a.checkpointCmd(), a.historyCmd(), a.rewindCmd(), a.forkCmd(), a.pinCmd(), a.unpinCmd(), a.diffCmd(), a.ledgerCmd())
 	add("in", a.execCmd(), a.attachCmd(), a.cpCmd(), a.logsCmd())
 	add("host", a.bundleCmd(), a.gcCmd(), a.checkCmd(), a.debugCmd(), a.serveCmd(), a.doctorCmd(), a.demoCmd(), a.benchCmd(), a.versionCmd())

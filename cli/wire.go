@@ -26,7 +26,7 @@ const shutdownLimit = 5 * time.Minute
 type newEngine func(run string, log *slog.Logger) (vmm.Engine, error)
 
 func qemuEngine(run string, log *slog.Logger) (vmm.Engine, error) {
-	e, err := qemu.New(qemu.Config{RunDir: run, Log: log})
+	e, err := qemu.New(qemu.Config{RunDir: run, Cgroup: filepath.Base(run), Log: log})
 	if err != nil {
 		return nil, err // and not an interface that holds a nil engine
 	}

@@ -2,15 +2,14 @@ package store
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"time"
 
 	badger "github.com/dgraph-io/badger/v4"
-	"github.com/zeebo/blake3"
 
 	"flash/cas"
+	"flash/store/manifest"
 )
 
 // LedgerEntry is one link of a VM's append-only, hash-chained record.
@@ -23,25 +22,14 @@ type LedgerEntry struct {
 	Hash cas.Hash        `json:"hash"`
 }
 
-// sum is the BLAKE3-256, without a key, so that a ledger can be verified away from its store, of
-//
-//	u8 1 · u64 seq · i64 nanoseconds since 1970 UTC · u8 length, kind · u32 length, data · 32 B prev    little-endian
-//
-// data being compact JSON, byte for byte as stored.
-func (e *LedgerEntry) sum() cas.Hash {
-	p := make([]byte, 0, 64+len(e.Kind)+len(e.Data))
-	p = append(p, 1)
-	p = binary.LittleEndian.AppendUint64(p, e.Seq)
-	p = binary.LittleEndian.AppendUint64(p, uint64(e.Time.UnixNano()))
-	p = append(p, byte(len(e.Kind)))
-	p = append(p, e.Kind...)
-	p = binary.LittleEndian.AppendUint32(p, uint32(len(e.Data)))
-	p = append(p, e.Data...)
-	p = append(p, e.Prev[:]...)
-	return blake3.Sum256(p)
+// sum is what Hash must be; see manifest.LedgerEntry.Sum.
+func (e *LedgerEntry) sum() cas.Hash { link := e.link(); return link.Sum() }
+
+func (e *LedgerEntry) link() manifest.LedgerEntry {
+	return manifest.LedgerEntry{Seq: e.Seq, Time: e.Time, Kind: e.Kind, Data: e.Data, Prev: e.Prev, Hash: e.Hash}
 }
 
-const maxKindBytes = 64
+const maxKindBytes = manifest.MaxLedgerKind
 
 // AppendLedger adds an entry. CreateVM, Commit and MoveHead add their own in their own transaction.
 func (s *Store) AppendLedger(ctx context.Context, vm, kind string, data any) error {
@@ -71,7 +59,8 @@ func (s *Store) enter(tx *badger.Txn, vm, kind string, data any) error {
 	if err := putJSON(tx, ledgerKey(vm, e.Seq), r); err != nil {
 		return err
 	}
-	return putJSON(tx, ledgerHeadKey(vm), ledgerHead{e.Seq + 1, hexHash(e.Hash)})
+	head.Next, head.Hash = e.Seq+1, hexHash(e.Hash)
+	return putJSON(tx, ledgerHeadKey(vm), head)
 }
 
 func getLedgerHead(tx *badger.Txn, vm string) (ledgerHead, error) {
@@ -84,42 +73,52 @@ func getLedgerHead(tx *badger.Txn, vm string) (ledgerHead, error) {
 	return head, err
 }
 
-// Ledger gives all entries in order, having verified the chain; ErrCorrupt when it is broken.
+// Ledger gives all entries in order, having verified the chain; ErrCorrupt when it is broken. That of an imported VM may
+// begin later than with number 1.
 func (s *Store) Ledger(ctx context.Context, vm string) (all []LedgerEntry, err error) {
 	err = s.view(ctx, func(tx *badger.Txn) error {
 		if _, err := getVM(tx, vm); err != nil {
 			return err
 		}
-		head, err := getLedgerHead(tx, vm)
-		if err != nil {
-			return err
-		}
-		var last cas.Hash
-		err = scan(tx, ledgerKeys(vm), func(key, value []byte) error {
-			var r ledgerRecord
-			if err := decodeJSON(key, value, &r); err != nil {
-				return err
-			}
-			e := LedgerEntry{binary.BigEndian.Uint64(key[len(key)-8:]), r.Time, r.Kind, r.Data, cas.Hash(r.Prev), cas.Hash(r.Hash)}
-			switch {
-			case e.Seq != uint64(len(all)+1):
-				return fmt.Errorf("ledger of flashvm %s: entry %d is followed by %d: %w", vm, len(all), e.Seq, errBroken)
-			case e.Prev != last, e.Hash != e.sum():
-				return fmt.Errorf("ledger of flashvm %s: entry %d doesn't hash to its name or isn't chained: %w", vm, e.Seq, errBroken)
-			}
-			last = e.Hash
-			all = append(all, e)
-			return nil
-		})
-		if err == nil && (head.Next != uint64(len(all)+1) || cas.Hash(head.Hash) != last) {
-			err = fmt.Errorf("ledger of flashvm %s: %d entries, the last should be %d: %w", vm, len(all), head.Next-1, errBroken)
-		}
+		all, err = readLedger(tx, vm)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	return all, nil
+}
+
+func readLedger(tx *badger.Txn, vm string) (all []LedgerEntry, err error) {
+	head, err := getLedgerHead(tx, vm)
+	if err != nil {
+		return nil, err
+	}
+	last, next := cas.Hash(head.Before), max(head.First, 1)
+	err = scan(tx, ledgerKeys(vm), func(key, value []byte) error {
+		var r ledgerRecord
+		if err := decodeJSON(key, value, &r); err != nil {
+			return err
+		}
+		seq, err := seqOf(key, vm)
+		if err != nil {
+			return err
+		}
+		e := LedgerEntry{seq, r.Time, r.Kind, r.Data, cas.Hash(r.Prev), cas.Hash(r.Hash)}
+		switch {
+		case e.Seq != next:
+			return fmt.Errorf("ledger of flashvm %s: entry %d is followed by %d: %w", vm, next-1, e.Seq, errBroken)
+		case e.Prev != last, e.Hash != e.sum():
+			return fmt.Errorf("ledger of flashvm %s: entry %d doesn't hash to its name or isn't chained: %w", vm, e.Seq, errBroken)
+		}
+		last, next = e.Hash, e.Seq+1
+		all = append(all, e)
+		return nil
+	})
+	if err == nil && (head.Next != next || cas.Hash(head.Hash) != last) {
+		err = fmt.Errorf("ledger of flashvm %s: its last entry is %d, it should be %d: %w", vm, next-1, head.Next-1, errBroken)
+	}
+	return all, err
 }
 
 // errBroken is an ErrCorrupt in words that suit a ledger.

@@ -53,6 +53,7 @@ var kinds = map[host.Code]kind{
 	host.CodeGuest:              {http.StatusGatewayTimeout, ExitRefused},
 	host.CodeDeadline:           {http.StatusGatewayTimeout, ExitRefused},
 	host.CodeNoSpace:            {http.StatusInsufficientStorage, ExitRefused},
+	host.CodeStoreFull:          {http.StatusInsufficientStorage, ExitRefused},
 }
 
 // StatusOf gives a code's HTTP status. A code this version doesn't know is an internal failure.

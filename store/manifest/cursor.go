@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 
 	"flash/cas"
 )
@@ -45,6 +46,38 @@ func (c *cursor) u64() uint64 {
 		return binary.LittleEndian.Uint64(b)
 	}
 	return 0
+}
+
+func (c *cursor) u32() uint32 {
+	if b := c.take(4); b != nil {
+		return binary.LittleEndian.Uint32(b)
+	}
+	return 0
+}
+
+// number reads a checkpoint's number, or one more than it. Larger ones are for check to refuse.
+func (c *cursor) number() int { return int(c.u32()) }
+
+func (c *cursor) time() time.Time { return time.Unix(0, int64(c.u64())).UTC() }
+
+// bytes32 copies bytes that follow their length; nil for none.
+func (c *cursor) bytes32(limit int) []byte {
+	length := c.u32()
+	if c.short || uint64(length) > uint64(limit) {
+		c.short = true
+		return nil
+	}
+	return append([]byte(nil), c.take(int(length))...)
+}
+
+// count reads how many things follow, each of at least so many bytes.
+func (c *cursor) count(least int) int {
+	count := c.u32()
+	if c.short || uint64(count) > uint64(len(c.p)-c.at)/uint64(least) {
+		c.short = true
+		return 0
+	}
+	return int(count)
 }
 
 // u32v reads an uvarint that must fit 32 bits.

@@ -1,4 +1,5 @@
-// Package manifest encodes and decodes snapshots: image trees with structural sharing, and snapshot records.
+// Package manifest encodes and decodes snapshots, which are image trees with structural sharing and snapshot records, and
+// what names them: the histories of VMs.
 //
 // Terms: a slot is 4 KiB of an image. An entry says what a slot, or a whole subtree, holds: zero, one 8-byte pattern
 // over and over (same-filled), or a chunk. A node is a run of entries; a leaf (level 0) has one entry a slot, an inner
@@ -51,6 +52,32 @@
 //	44 u16     number of facts; for each, keys ascending: u8 length, key, u16 length, value
 //	…  u16     number of images; for each, names ascending: u8 length, name, u64 bytes, 32 B hash of the root (zero: all zeros)
 //	…  u8      0, only if the part would else be SlotBytes long
+//
+// # History
+//
+// All that is known of one VM beside its chunks: a whole object, of any length up to 1 GiB, that needs no other.
+//
+//	0  u8      'H'
+//	1  u8      version, 1
+//	2  u8      0
+//	3  u8      length, and the VM's name, 1 to 128 bytes of UTF-8 without zero bytes
+//	…  i64     created, nanoseconds since 1970 UTC
+//	…  32 B    the snapshot it boots from; zero: none
+//	…  u32     head + 1; 0: none
+//	…  u32     the number the next checkpoint gets
+//	…  u32     length, and the host's JSON about it
+//	…  u32     length, and the JSON of its retention; 0: it has none of its own
+//	…  u32     number of checkpoints; for each, numbers ascending:
+//	           u32 number, u32 parent + 1 (0: none), 32 B snapshot, i64 created, i64 new bytes,
+//	           u8 flags (1 exit code, 2 pinned, 4 fork point), i32 exit code if flagged,
+//	           u8 length, VM's name and u32 number of what it was forked from, if flagged, u32 length, label
+//	…  u32     number of ledger entries; if not 0:
+//	           u64 seq of the first, 32 B hash of the one before it (zero if it is number 1),
+//	           for each: i64 time, u8 length, kind, u32 length, data
+//	           32 B hash of the last
+//	…  u32     CRC-32C of all before
+//
+// The hashes of ledger entries in between follow from the chain; see LedgerEntry.Sum.
 //
 // # Annotation
 //

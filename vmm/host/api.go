@@ -21,6 +21,7 @@ type API interface {
 	Start(ctx context.Context, id string) (VM, error) // from its newest checkpoint, or its bundle when it has none
 	Stop(ctx context.Context, r StopRequest) (VM, error)
 	Remove(ctx context.Context, r RemoveRequest) error
+	Update(ctx context.Context, r UpdateRequest) (VM, error)
 
 	History(ctx context.Context, id string) ([]Checkpoint, error)
 	Checkpoint(ctx context.Context, r CheckpointRequest) (Checkpoint, error)
@@ -61,6 +62,7 @@ type VM struct {
 	EachCommand bool             `json:"checkpoint_each_command"` // run with --checkpoints
 	Ports       []vmm.Port       `json:"ports"`
 	From        *store.ForkPoint `json:"from,omitempty"`
+	Restart     string           `json:"restart"`          // policy: no always
 	Reason      string           `json:"reason,omitempty"` // why it is crashed or stopped
 	PID         int              `json:"pid,omitempty"`
 	Notice      string           `json:"notice,omitempty"` // what a caller of rewind, fork or start must know, e.g. dead connections
@@ -99,6 +101,7 @@ type CreateRequest struct {
 	MemMiB      int        `json:"mem_mib"` // 0: the bundle's default, 512
 	Checkpoints bool       `json:"checkpoints"`
 	Ports       []vmm.Port `json:"ports"`
+	Restart     string     `json:"restart,omitempty"` // policy: no always; "": no
 }
 
 // ForkRequest makes Count new VMs from a checkpoint.
@@ -222,4 +225,5 @@ type Info struct {
 	PID          int              `json:"pid"`
 	Home         string           `json:"home"`
 	Capabilities vmm.Capabilities `json:"capabilities"`
+	Usage        store.Usage      `json:"usage"`
 }

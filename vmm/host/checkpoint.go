@@ -37,11 +37,15 @@ func (h *Host) checkpoint(ctx context.Context, v *vm, label string, pin bool) (C
 	if err != nil {
 		return Checkpoint{}, err
 	}
+	if err := h.store.CheckBudget(store.Ordinary); err != nil { // before the guest is paused for nothing
+		h.wantGC()
+		return Checkpoint{}, h.explain(fmt.Errorf("checkpoint %s: %w", v.id, err), v.id)
+	}
 	c, err := h.takeCut(ctx, g, false)
 	if err != nil {
 		return Checkpoint{}, err
 	}
-	entry, timing, err := h.save(ctx, v, g, c, store.Move{VM: v.id, ExpectHead: g.head, Label: clip(label), Pinned: pin})
+	entry, timing, err := h.save(ctx, v, g, c, store.Ordinary, store.Move{VM: v.id, ExpectHead: g.head, Label: clip(label), Pinned: pin})
 	if err != nil {
 		c.rollback()
 		return Checkpoint{}, err
@@ -54,9 +58,10 @@ func (h *Host) checkpoint(ctx context.Context, v *vm, label string, pin bool) (C
 }
 
 // save makes a cut durable and visible. It leaves the cut open: its caller ends it.
-func (h *Host) save(ctx context.Context, v *vm, g *guestVM, c *cut, mv store.Move) (*store.Checkpoint, Timing, error) {
+func (h *Host) save(ctx context.Context, v *vm, g *guestVM, c *cut, purse store.Purse, mv store.Move) (*store.Checkpoint, Timing, error) {
 	began := time.Now()
 	timing := Timing{Pages: c.mem.Len()}
+	defer h.collectIfPressed()
 	fail := func(err error) (*store.Checkpoint, Timing, error) {
 		return nil, timing, h.explain(fmt.Errorf("checkpoint %s: %w", v.id, err), v.id)
 	}
@@ -65,6 +70,7 @@ func (h *Host) save(ctx context.Context, v *vm, g *guestVM, c *cut, mv store.Mov
 		return fail(err)
 	}
 	defer txn.Abort()
+	txn.MayUse(purse)
 	// Disk before memory: most changed pages of a guest are its page cache, equal to blocks just stored.
 	for i, d := range g.disks {
 		stats, err := txn.PutImage(ctx, store.ImageSpec{Name: d.Name, Bytes: d.Overlay.Bytes()}, c.disks[i])

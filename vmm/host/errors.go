@@ -32,6 +32,7 @@ const (
 	CodeCorrupt            Code = "store_corrupt"
 	CodeNothingChecked     Code = "nothing_checked"
 	CodeNoSpace            Code = "no_space"
+	CodeStoreFull          Code = "store_full" // its own budget is used up, not the disk
 	CodeStoreLocked        Code = "store_locked"
 	CodeUnsupported        Code = "unsupported"
 	CodeCanceled           Code = "canceled"

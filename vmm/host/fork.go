@@ -64,7 +64,7 @@ func (h *Host) fork(ctx context.Context, r ForkRequest) ([]VM, error) {
 	if err := group.Wait(); err != nil {
 		for _, child := range children {
 			if child != nil { // it came up, but has nothing of its own yet
-				h.discard(child, "a sibling didn't come up")
+				h.discard(child, status{Reason: "a sibling didn't come up"})
 				err = also(err, h.drop(context.WithoutCancel(ctx), child))
 			}
 		}
@@ -171,7 +171,7 @@ func (h *Host) forkPoint(ctx context.Context, parent *vm, number *int) (store.Ch
 func (h *Host) forkOne(ctx context.Context, parent *vm, id string, from *store.ForkPoint, snap *store.Snapshot, ports []vmm.Port) (*vm, error) {
 	hw := parent.hw
 	hw.MAC, hw.From, hw.Ports = newMAC(), from, childPorts(parent.hw.Ports, ports)
-	child, err := h.add(ctx, id, hw, parent.bundle, from)
+	child, err := h.add(ctx, id, spec{hw, RestartNo}, parent.bundle, from)
 	if err != nil {
 		return nil, err
 	}

@@ -156,7 +156,7 @@ func (h *Host) prepare(ctx context.Context, b bring) (*guestVM, vmm.Attach, erro
 	if err := trimConsole(h.consolePath(b.id)); err != nil {
 		h.log.Warn("console not trimmed", "vm", b.id, "cause", err)
 	}
-	return g, vmm.Attach{Dir: g.dir, Disks: g.disks, Ports: b.ports, Console: h.consolePath(b.id)}, nil
+	return g, vmm.Attach{Dir: g.dir, Disks: g.disks, Ports: b.ports, Console: h.consolePath(b.id), Scratch: h.scratchDir()}, nil
 }
 
 // greet lets a new machine run and has its agent put clock, randomness and identity right before the workload goes on.
