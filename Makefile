@@ -6,7 +6,7 @@ export CGO_ENABLED = 0
 PACKAGES := qemu-system-x86 qemu-utils e2fsprogs mmdebstrap busybox-static
 AGENT := vmm/guest/agentbin/bin/agent-amd64
 
-.PHONY: all build agent deps demo test vet cross bench meta fuzz test-kvm clean
+.PHONY: all build agent deps demo demo-s3 test vet cross bench meta fuzz test-kvm clean
 
 all: build
 
@@ -25,6 +25,10 @@ deps:
 
 demo: deps build
 	@bin/flash demo run 21
+
+# The same kind of story with object storage: a real S3 server on loopback, and a second host.
+demo-s3: deps build
+	@bin/flash demo run 22
 
 vet: agent
 	$(GO) vet ./...
