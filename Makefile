@@ -41,6 +41,7 @@ test: deps build vet cross
 SECONDS ?= 300
 meta:
 	$(GO) test ./store -timeout 0 -run 'AnyHistory' -count 1 -v -seconds $(SECONDS)
+	$(GO) test ./store/offsite -timeout 0 -run 'AnyHistory|Killed' -count 1 -v -seconds $(SECONDS) -everywhere
 	$(GO) test ./store -timeout 0 -run 'FlippedByteInTheDatabase' -count 1 -v -flips 1000
 
 # The tests that can run on an emulated machine with a kernel of 2022 and a KVM that works: test binaries, built here. It

@@ -213,6 +213,39 @@ func TestAPushIntoACollectionLosesNothing(t *testing.T) {
 	}
 }
 
+func TestWhatAPushReliesOnStaysUntilItsRefIsThere(t *testing.T) {
+	ctx := context.Background()
+	m, c := newMemory(), newClock()
+	a, b, g := newHost(t, "a", m, c), newHost(t, "b", m, c), newHost(t, "g", m, c)
+	states := a.chain("vm", 1, 3)
+	a.push("vm")
+	b.pull(PullRequest{VM: "vm", As: "copy"})
+	for at, key := range []string{"vms/copy", "leases/"} { // right before its ref is there, and when it has just ended
+		removed := false
+		b.onOp(func(op, k string) {
+			if removed || !strings.HasPrefix(k, key) || op != []string{"put", "delete"}[at] {
+				return
+			}
+			removed = true
+			if at == 0 {
+				a.must(a.Remove(ctx, "vm"))
+			}
+			g.gc()
+			if r := g.gc(); r.FreedPacks != 0 {
+				t.Errorf("%+v", r)
+			}
+		})
+		b.push("copy")
+		b.checkpoint("copy", state{3: 3})
+		if !removed {
+			t.Fatalf("nothing was done to %s", key)
+		}
+	}
+	d := newHost(t, "d", m, c)
+	d.pull(PullRequest{VM: "copy"})
+	d.mustHoldAll("copy", states)
+}
+
 func TestADeadPushIsForgottenAndLearnsOfIt(t *testing.T) {
 	m, c := newMemory(), newClock()
 	a, g := newHost(t, "a", m, c), newHost(t, "g", m, c)
