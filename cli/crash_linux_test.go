@@ -418,7 +418,7 @@ func TestHalfMadeFilesAreSwept(t *testing.T) {
 	c := newCrashHome(t)
 	c.must("ps")
 	c.killAll(slices.Values(c.processes()))
-	for _, name := range []string{"boot/new-123", "scratch/overlay-123.scratch", "scratch/bundle-123/root/bin/sh", ".s123/s"} {
+	for _, name := range []string{"boot/new-123", "scratch/overlay-123.scratch", "scratch/cut-123.scratch", "scratch/bundle-123/root/bin/sh", ".s123/s"} {
 		path := filepath.Join(c.home, name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
 			t.Fatal(err)

@@ -160,7 +160,7 @@ func (c *crashHome) processes() []process {
 		}
 		pid, _ := strconv.Atoi(filepath.Base(dir))
 		switch {
-		case machineOf(cmdline, c.home, runDir(c.home)):
+		case machineOf(dir, c.home):
 			found = append(found, process{pid, true})
 		case bytes.Contains(cmdline, serve):
 			found = append(found, process{pid, false})

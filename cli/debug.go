@@ -19,7 +19,7 @@ func (a *app) debugCmd() *cobra.Command {
 Exit codes: 0, 1 failed, 2 wrong usage.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return usageError{fmt.Errorf("debug needs one of pack, node, snapshot, why")}
+			return usageError{fmt.Errorf("debug needs one of pack, node, snapshot, why, object")}
 		},
 	}
 	cmd.AddCommand(
@@ -27,6 +27,7 @@ Exit codes: 0, 1 failed, 2 wrong usage.`,
 		a.debugLike("node HASH", "a node of an image's tree", "node", exactArgs("a hash")),
 		a.debugLike("snapshot VM@N|BUNDLE|HASH", "a snapshot: its facts and images", "snapshot", exactArgs("VM@N, a bundle or a hash")),
 		a.debugLike("why HASH", "which checkpoints keep a chunk alive", "why", exactArgs("a hash")),
+		a.debugObjectCmd(),
 	)
 	return cmd
 }

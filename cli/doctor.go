@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"flash/cli/httpapi"
+	"flash/store"
+	"flash/vmm"
 	"flash/vmm/host"
 )
 
@@ -27,10 +29,10 @@ const (
 )
 
 func (a *app) doctorCmd() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "check what this host offers, and what follows from it",
-		Long: `doctor checks this host: QEMU, acceleration, lazy memory, dirty tracking, disk space, the daemon, leftovers. Each check
+		Long: `doctor checks this host: QEMU, acceleration, lazy memory, dirty tracking, disk space, the store and its budget, the daemon, leftovers. Each check
 that isn't ok says its consequence and its remedy. It starts the daemon when none answers, for that is what it checks.
 
 Exit codes: 0 ok, warnings included; 1 something keeps flash from working; 2 wrong usage.`,
@@ -40,18 +42,24 @@ Exit codes: 0 ok, warnings included; 1 something keeps flash from working; 2 wro
 			if err != nil {
 				return err
 			}
-			checks := a.examine(cmd.Context(), home)
-			if err := a.show(checks, func() string { return doctorText(checks) }); err != nil {
-				return err
-			}
-			for _, c := range checks {
-				if c.Result == resultFailed {
-					return exitStatus(1) // the checks have said it all
-				}
-			}
-			return nil
+			return a.showChecks(a.examine(cmd.Context(), home))
 		}),
 	}
+	cmd.AddCommand(a.doctorRemoteCmd())
+	return cmd
+}
+
+// showChecks tells what was found; the exit code says whether flash works.
+func (a *app) showChecks(checks []check) error {
+	if err := a.show(checks, func() string { return doctorText(checks) }); err != nil {
+		return err
+	}
+	for _, c := range checks {
+		if c.Result == resultFailed {
+			return exitStatus(1) // the checks have said it all
+		}
+	}
+	return nil
 }
 
 func (a *app) examine(ctx context.Context, home string) []check {
@@ -60,6 +68,9 @@ func (a *app) examine(ctx context.Context, home string) []check {
 	if api != nil {
 		info, err := api.Info(ctx)
 		checks = append(checks, engineChecks(info, err)...)
+		if err == nil {
+			checks = append(checks, checkBudget(info.Usage))
+		}
 		vms, err := api.List(ctx)
 		checks = append(checks, vmCheck(vms, err))
 		if err == nil {
@@ -121,7 +132,52 @@ func engineChecks(info host.Info, err error) []check {
 	if !caps.Shared {
 		shared = check{"shared fork memory", resultWarning, "not there" + why("shared memory", "shared"), "each fork needs memory of its own for every page it touches", "what lazy memory needs"}
 	}
-	return []check{engine, accel, lazy, tracker, shared}
+	user := check{Name: "machines' user", Result: resultOK, Found: "the daemon's, which isn't root"}
+	switch {
+	case caps.OwnUser:
+		user.Found = "each QEMU has one of its own, without privilege"
+	case caps.Reasons["own user"] != "":
+		user = check{"machines' user", resultWarning, "the daemon's, root" + why("own user"),
+			"a guest that broke out of its QEMU would be root here", "Linux 6.1 or newer, which has /dev/userfaultfd, a /dev/kvm that its group may open, and a QEMU that others may run"}
+	}
+	return []check{engine, accel, lazy, tracker, shared, user, limitsCheck(caps)}
+}
+
+// limitsCheck tells what of each QEMU is bounded.
+func limitsCheck(caps vmm.Capabilities) check {
+	const name = "limits (cgroup v2)"
+	var missing []string
+	for _, one := range []string{"limits", "memory limit", "pids limit", "cpu limit"} {
+		if why := caps.Reasons[one]; why != "" {
+			missing = append(missing, why)
+		}
+	}
+	found := "none"
+	if len(caps.Limits) > 0 {
+		found = "of each QEMU: " + strings.Join(caps.Limits, ", ")
+	}
+	if len(missing) > 0 || len(caps.Limits) == 0 {
+		if len(missing) == 0 {
+			missing = []string{"only root can set them"}
+		}
+		return check{name, resultWarning, found + ": " + strings.Join(missing, "; "), "a guest that broke out of its QEMU could take more of this host than its VM was to have",
+			"run as root, with cgroup v2 at /sys/fs/cgroup (systemd.unified_cgroup_hierarchy=1) and its controllers memory, pids and cpu"}
+	}
+	return check{Name: name, Result: resultOK, Found: found}
+}
+
+// checkBudget tells how much of its budget the store uses.
+func checkBudget(u store.Usage) check {
+	const name, remedy = "store", "flash gc --apply frees what nothing reaches; flash gc --budget raises the budget"
+	switch {
+	case u.Budget == 0:
+		return check{Name: name, Result: resultOK, Found: fmt.Sprintf("%s of packs, bounded by the disk alone", kib(u.PackBytes))}
+	case u.PackBytes >= u.Limit:
+		return check{name, resultFailed, usageText(u), "no checkpoint, fork or bundle is made; VMs run on", remedy}
+	case u.Pressing():
+		return check{name, resultWarning, usageText(u), "soon no checkpoint will be made", remedy}
+	}
+	return check{Name: name, Result: resultOK, Found: usageText(u)}
 }
 
 func vmCheck(vms []host.VM, err error) check {

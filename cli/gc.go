@@ -18,7 +18,7 @@ import (
 func (a *app) gcCmd() *cobra.Command {
 	var r host.GCRequest
 	var keep store.Retention
-	var older, size, background string
+	var older, size, background, budget, remote string
 	cmd := &cobra.Command{
 		Use:   "gc [VM…]",
 		Short: "thin histories and free what nothing reaches",
@@ -29,8 +29,15 @@ Rules: a checkpoint stays if any --keep-… wants it; of the others those older 
 left of a VM's history has added more than --max-bytes, its oldest goes. The head, pins and fork points of VMs that exist
 never go. Children of a removed checkpoint hang on its nearest ancestor that is left.
 
+--remote NAME frees what no history in that remote reaches: packs are condemned first, and removed by a later run when the
+grace is over and nobody has needed them since.
+
 --save keeps the rules for the VMs named, or for all others; the daemon then thins by them in the background. --save
 without rules takes them away. --background off keeps the daemon from collecting by itself.
+
+--budget bounds the packs, from then on. An eighth of it (at most 1 GiB) is a reserve: checkpoints, forks and bundles are
+refused (store_full) before it is touched, a VM that is stopped or rewound may still save its present in it. VMs run on,
+nothing is lost, and the daemon collects by itself when little room is left. A collection can always be run.
 
 Exit codes: 0 done, 1 refused or failed, 2 wrong usage.`,
 		Example: "  flash gc --keep-last 50 --keep-hourly 24 --keep-daily 14            what would go\n" +
@@ -47,8 +54,16 @@ Exit codes: 0 done, 1 refused or failed, 2 wrong usage.`,
 	f.StringVar(&size, "max-bytes", "", "at most this much added by one VM's history, as in 500M, 20G")
 	f.BoolVar(&r.Save, "save", false, "keep the rules, for the VMs named or for all others")
 	f.StringVar(&background, "background", "", "on or off: whether the daemon collects by itself")
+	f.StringVar(&budget, "budget", "", "how large the packs may grow, as in 40G, or none")
 	f.IntVar(&r.EveryMinutes, "every", 0, "minutes between the daemon's own collections, at least")
+	f.StringVar(&remote, "remote", "", "collect in that remote instead")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if remote != "" {
+			if len(args) > 0 || r.Save || !keep.IsZero() || older != "" || size != "" || background != "" {
+				return usageError{fmt.Errorf("--remote goes with --apply only: rules thin the histories of this host")}
+			}
+			return a.gcRemote(cmd, remote, r.Apply)
+		}
 		var err error
 		if keep.OlderThanSeconds, err = parseAge(older); err != nil {
 			return usageError{fmt.Errorf("--older-than: %w", err)}
@@ -58,6 +73,9 @@ Exit codes: 0 done, 1 refused or failed, 2 wrong usage.`,
 		}
 		if keep.Check() != nil || r.EveryMinutes < 0 {
 			return usageError{fmt.Errorf("no rule may be negative")}
+		}
+		if r.BudgetBytes, err = parseBudget(budget); err != nil {
+			return usageError{fmt.Errorf("--budget: %w", err)}
 		}
 		switch background {
 		case "":
@@ -121,6 +139,29 @@ func parseSize(text string) (int64, error) {
 	return n * unit, nil
 }
 
+// parseBudget reads a size of the store's packs, or none; nil: it wasn't given.
+func parseBudget(text string) (*int64, error) {
+	if text == "" {
+		return nil, nil
+	}
+	if text == "none" {
+		return new(int64), nil
+	}
+	bytes, err := parseSize(text)
+	if err == nil && bytes < store.MinBudgetBytes {
+		err = fmt.Errorf("%q is less than the %d MiB a store needs", text, store.MinBudgetBytes>>20)
+	}
+	return &bytes, err
+}
+
+// usageText says how much of its budget a store uses; "" where none was set.
+func usageText(u store.Usage) string {
+	if u.Budget == 0 {
+		return ""
+	}
+	return fmt.Sprintf("the packs have %s of %s; above %s no checkpoint begins", kib(u.PackBytes), kib(u.Budget), kib(u.Limit))
+}
+
 func gcText(r host.GCReport, now time.Time) string {
 	var b strings.Builder
 	does, frees := "would go", "would be freed"
@@ -152,6 +193,9 @@ func gcText(r host.GCReport, now time.Time) string {
 			who = "all others"
 		}
 		fmt.Fprintf(&b, "rules of %s: %s\n", who, rulesText(r.Rules[vm]))
+	}
+	if text := usageText(r.Usage); text != "" {
+		b.WriteString(text + "\n")
 	}
 	if r.Settings.GCOff {
 		b.WriteString("the daemon doesn't collect by itself; --background on lets it\n")

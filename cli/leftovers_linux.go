@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"flash/vmm/host"
+	"flash/vmm/qemu"
 )
 
 // checkLeftovers looks for machine processes of this home that no VM and no running daemon has, and for half-made
@@ -24,8 +25,7 @@ func checkLeftovers(home string, daemonPID int, vms []host.VM) check {
 	procs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range procs {
 		pid, _ := strconv.Atoi(filepath.Base(dir))
-		cmdline, err := os.ReadFile(filepath.Join(dir, "cmdline"))
-		if err != nil || known[pid] || !machineOf(cmdline, home, runDir(home)) || parentOf(dir) == daemonPID {
+		if known[pid] || !machineOf(dir, home) || parentOf(dir) == daemonPID {
 			continue // gone meanwhile, a VM's, not ours, or waiting in the daemon's pool
 		}
 		found = append(found, fmt.Sprintf("process %d", pid))
@@ -33,14 +33,16 @@ func checkLeftovers(home string, daemonPID int, vms []host.VM) check {
 	if len(found) > 0 {
 		return check{name, resultWarning, strings.Join(found, ", "), "they hold memory and serve nobody", "end them: kill " + strings.ReplaceAll(strings.Join(found, " "), "process ", "")}
 	}
+	if groups := qemu.Leftovers(filepath.Base(runDir(home)), daemonPID); len(groups) > 0 {
+		return check{name, resultWarning, strings.Join(groups, ", "), "control groups of machines that are no more", "flash serve --stop; the next command starts a daemon, which removes them"}
+	}
 	return check{Name: name, Result: resultOK, Found: "none"}
 }
 
-// machineOf tells whether a command line is a QEMU with a file of one of the folders among its arguments.
-func machineOf(cmdline []byte, dirs ...string) bool {
-	argv0, rest, _ := bytes.Cut(cmdline, []byte{0})
-	return strings.HasPrefix(filepath.Base(string(argv0)), "qemu-system-") &&
-		slices.ContainsFunc(dirs, func(dir string) bool { return bytes.Contains(rest, []byte(dir+"/")) })
+// machineOf tells whether the process of a folder of /proc is a machine of a home: its environment says so.
+func machineOf(dir, home string) bool {
+	environ, err := os.ReadFile(filepath.Join(dir, "environ"))
+	return err == nil && slices.Contains(strings.Split(string(environ), "\x00"), qemu.RunVariable+"="+runDir(home))
 }
 
 // parentOf reads field 4 of /proc/PID/stat; the fields are counted after the name, which may hold anything.

@@ -38,6 +38,8 @@ Exit codes: 0 running, 1 refused or failed, 2 wrong usage.`,
 	f.BoolVar(&r.Checkpoints, "checkpoints", false, "take a checkpoint before every exec")
 	f.StringArrayVarP(&published, "publish", "p", nil, "publish a guest's TCP port at the host's loopback, HOST:GUEST, or GUEST for any free one; repeatable")
 	f.BoolVarP(&detach, "detach", "d", false, "return when the VM is up, without its console")
+	f.StringVar(&r.Restart, "restart", host.RestartNo, "no, or always: the daemon brings it back from its newest checkpoint after a crash of it, of the daemon or of the host")
+	cmd.RegisterFlagCompletionFunc("restart", cobra.FixedCompletions([]string{host.RestartNo, host.RestartAlways}, cobra.ShellCompDirectiveNoFileComp))
 	f.StringVar(&r.RequestID, "request-id", "", "the same id again gives the same answer")
 	cmd.MarkFlagRequired("bundle")
 	cmd.MarkFlagRequired("id")

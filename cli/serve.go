@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"flash/cli/httpapi"
+	"flash/store"
 	"flash/vmm/host"
 )
 
@@ -28,6 +29,7 @@ const drainTimeout = 10 * time.Second
 func (a *app) serveCmd() *cobra.Command {
 	var listen, tokenFile string
 	var stop bool
+	var budgetGiB float64
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "run the daemon in the foreground",
@@ -42,11 +44,16 @@ Exit codes: 0 ended in order, 1 refused or failed, 2 wrong usage.`,
 	}
 	cmd.Flags().StringVar(&listen, "listen", "", "also answer at tcp:HOST:PORT")
 	cmd.Flags().StringVar(&tokenFile, "token-file", "", "file of the token that TCP clients need")
+	cmd.Flags().Float64Var(&budgetGiB, "store-gib", 0, "how many GiB the packs may have, from now on; flash gc --budget says the same to a daemon that runs")
 	cmd.Flags().BoolVar(&stop, "stop", false, "end the daemon that runs")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		tcp, err := tcpAddress(listen, tokenFile)
 		if err != nil {
 			return err
+		}
+		budget := int64(budgetGiB * (1 << 30))
+		if cmd.Flags().Changed("store-gib") && !(budgetGiB < 1<<32 && budget >= store.MinBudgetBytes) {
+			return usageError{fmt.Errorf("--store-gib takes GiB, %g or more, not %g", float64(store.MinBudgetBytes)/(1<<30), budgetGiB)}
 		}
 		return a.run(func(cmd *cobra.Command, _ []string) error {
 			home, err := a.homeDir()
@@ -56,7 +63,7 @@ Exit codes: 0 ended in order, 1 refused or failed, 2 wrong usage.`,
 			if stop {
 				return a.stopDaemon(cmd.Context(), home)
 			}
-			return a.serve(cmd.Context(), home, tcp, tokenFile)
+			return a.serve(cmd.Context(), home, serving{tcp, tokenFile, budget})
 		})(cmd, args)
 	}
 	return cmd
@@ -79,9 +86,20 @@ func tcpAddress(listen, tokenFile string) (string, error) {
 	return addr, nil
 }
 
+// serving says how a daemon answers.
+type serving struct {
+	tcp, tokenFile string // "": at its socket only
+	budgetBytes    int64  // 0: what was set before
+}
+
+// budgeter is an API whose store's size can be bounded.
+type budgeter interface {
+	SetBudget(ctx context.Context, bytes int64) error
+}
+
 // serve runs the daemon until it is told to end. It has the home to itself before it opens it, waiting for one that is
 // just ending; sockets come last, so that whoever finds them finds a host behind them.
-func (a *app) serve(ctx context.Context, home, tcp, tokenFile string) (err error) {
+func (a *app) serve(ctx context.Context, home string, how serving) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, endSignals...)
 	defer stop()
 	if err := os.MkdirAll(home, 0o700); err != nil {
@@ -102,32 +120,37 @@ func (a *app) serve(ctx context.Context, home, tcp, tokenFile string) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, closer.Close()) }()
+	if h, ok := api.(budgeter); ok && how.budgetBytes > 0 {
+		if err := h.SetBudget(ctx, how.budgetBytes); err != nil {
+			return err
+		}
+	}
 
 	server := httpapi.New(httpapi.Config{API: api, Log: log, Shutdown: stop})
 	unix, err := httpapi.ListenUnix(socketPath(home))
 	if err != nil {
 		return err
 	}
-	log.Info("serving", "version", Version, "home", home, "pid", os.Getpid(), "tcp", tcp)
-	serving, ctx := errgroup.WithContext(ctx)
-	serving.Go(func() error { return server.Serve(unix) })
-	if tcp != "" {
-		token, err := readToken(tokenFile)
+	log.Info("serving", "version", Version, "home", home, "pid", os.Getpid(), "tcp", how.tcp)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return server.Serve(unix) })
+	if how.tcp != "" {
+		token, err := readToken(how.tokenFile)
 		var l net.Listener
 		if err == nil {
-			l, err = net.Listen("tcp", tcp)
+			l, err = net.Listen("tcp", how.tcp)
 		}
 		if err != nil {
 			unix.Close()
-			return errors.Join(host.Errorf(host.CodeInvalid, "give a free address and a token file you may read", "serve at tcp:%s: %w", tcp, err), ignoreClosed(serving.Wait()))
+			return errors.Join(host.Errorf(host.CodeInvalid, "give a free address and a token file you may read", "serve at tcp:%s: %w", how.tcp, err), ignoreClosed(group.Wait()))
 		}
 		a.say("flash serves at tcp:%s", l.Addr())
-		serving.Go(func() error { return server.ServeTCP(l, token) })
+		group.Go(func() error { return server.ServeTCP(l, token) })
 	}
 	<-ctx.Done()
 	stop() // a second signal ends us at once
 	log.Info("ending")
-	return errors.Join(a.wind(server, closer, log), serving.Wait())
+	return errors.Join(a.wind(server, closer, log), group.Wait())
 }
 
 // vmStopper is a closer that can stop its VMs before the rest.

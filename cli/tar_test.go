@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-func tarOf(t *testing.T, headers ...tar.Header) *bytes.Buffer {
+func tarOf(t testing.TB, headers ...tar.Header) *bytes.Buffer {
 	t.Helper()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)

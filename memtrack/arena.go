@@ -18,6 +18,7 @@ var arenas arenaCache
 type arenaCache struct {
 	mu   sync.Mutex // guards the rest
 	free []*arena
+	held int // by open deltas
 }
 
 // Prepare sees to it that a first cut of up to 64 MiB finds an arena that needs no page faults.
@@ -41,6 +42,40 @@ func (c *arenaCache) take() (*arena, error) {
 	}
 	c.mu.Unlock()
 	return newArena(arenaBytes)
+}
+
+// takeHeld gives an arena for a delta to hold; nil if there are heldArenas already and the delta can do without.
+func (c *arenaCache) takeHeld(optional bool) (*arena, error) {
+	c.mu.Lock()
+	full := optional && c.held >= heldArenas
+	if !full {
+		c.held++
+	}
+	c.mu.Unlock()
+	if full {
+		return nil, nil
+	}
+	a, err := c.take()
+	if err != nil {
+		c.mu.Lock()
+		c.held--
+		c.mu.Unlock()
+	}
+	return a, err
+}
+
+// hold counts an arena that was taken as held.
+func (c *arenaCache) hold() {
+	c.mu.Lock()
+	c.held++
+	c.mu.Unlock()
+}
+
+func (c *arenaCache) giveHeld(a *arena) {
+	c.mu.Lock()
+	c.held--
+	c.mu.Unlock()
+	c.give(a)
 }
 
 // give keeps a for the next cut, or frees it when enough are kept.

@@ -16,6 +16,7 @@ type Buffer struct {
 	written bitmap
 	absent  bitmap
 	src     Source
+	scratch string
 	touched []uint64
 }
 
@@ -33,6 +34,12 @@ func NewLazyBuffer(src Source) *Buffer {
 	}
 	return b
 }
+
+// SetScratch says where copies of its pages may lie that don't fit into memory. Before it is used.
+func (b *Buffer) SetScratch(dir string) { b.scratch = dir }
+
+// Scratch is that folder; "": none.
+func (b *Buffer) Scratch() string { return b.scratch }
 
 func (b *Buffer) Pages() uint64 { return uint64(len(b.bytes) / PageBytes) }
 

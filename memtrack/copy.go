@@ -23,10 +23,12 @@ func (d *Delta) copyPages(ctx context.Context, m Memory) (err error) {
 		return err
 	}
 	if len(d.pages) <= arenaPages {
+		arenas.hold()
 		d.data = []*arena{first}
 		return m.View(ctx, d.pages, first.bytes[:len(d.pages)*PageBytes])
 	}
 	defer arenas.give(first)
+	scratch := scratchOf(m)
 	d.places = make([]int32, 0, len(d.pages))
 	for pages := d.pages; len(pages) > 0; {
 		n := min(arenaPages, len(pages))
@@ -34,7 +36,7 @@ func (d *Delta) copyPages(ctx context.Context, m Memory) (err error) {
 		if err := m.View(ctx, pages[:n], window); err != nil {
 			return err
 		}
-		if err := d.keep(window); err != nil {
+		if err := d.keep(window, scratch); err != nil {
 			return err
 		}
 		pages = pages[n:]
@@ -42,24 +44,55 @@ func (d *Delta) copyPages(ctx context.Context, m Memory) (err error) {
 	return nil
 }
 
-// keep appends whole pages, zeros as a place only.
-func (d *Delta) keep(window []byte) error {
-	for ; len(window) > 0; window = window[PageBytes:] {
-		page := window[:PageBytes]
-		if bytes.Equal(page, zeroPage[:]) {
-			d.places = append(d.places, zeroPlace)
-			continue
+// keep appends whole pages, zeros as a place only. scratch is the folder for what doesn't fit; "": all does.
+func (d *Delta) keep(window []byte, scratch string) error {
+	for len(window) > 0 {
+		n := 0 // pages up to the next that is zero
+		for n < len(window)/PageBytes && !bytes.Equal(window[n*PageBytes:][:PageBytes], zeroPage[:]) {
+			n++
 		}
-		if d.kept == len(d.data)*arenaPages {
-			a, err := arenas.take()
+		if err := d.keepData(window[:n*PageBytes], scratch); err != nil {
+			return err
+		}
+		window = window[n*PageBytes:]
+		for len(window) > 0 && bytes.Equal(window[:PageBytes], zeroPage[:]) {
+			d.places = append(d.places, zeroPlace)
+			window = window[PageBytes:]
+		}
+	}
+	return nil
+}
+
+// keepData appends pages that aren't zero: into arenas as long as there are any, then into the file, all of them.
+func (d *Delta) keepData(pages []byte, scratch string) (err error) {
+	for len(pages) > 0 {
+		room := len(d.data)*arenaPages - d.kept
+		if room == 0 && d.extra == nil {
+			a, err := arenas.takeHeld(scratch != "")
 			if err != nil {
 				return err
 			}
-			d.data = append(d.data, a)
+			if a != nil {
+				d.data = append(d.data, a)
+				continue
+			}
+			if d.extra, err = newSpill(scratch); err != nil {
+				return err
+			}
 		}
-		copy(d.data[d.kept/arenaPages].bytes[d.kept%arenaPages*PageBytes:], page)
-		d.places = append(d.places, int32(d.kept))
-		d.kept++
+		if d.extra != nil {
+			for i := range len(pages) / PageBytes {
+				d.places = append(d.places, int32(d.kept+d.extra.pages+i))
+			}
+			return d.extra.append(pages)
+		}
+		n := min(room, len(pages)/PageBytes) // room is in the last arena
+		copy(d.data[d.kept/arenaPages].bytes[d.kept%arenaPages*PageBytes:], pages[:n*PageBytes])
+		for range n {
+			d.places = append(d.places, int32(d.kept))
+			d.kept++
+		}
+		pages = pages[n*PageBytes:]
 	}
 	return nil
 }

@@ -15,12 +15,13 @@ import (
 //	open ──Rollback▶ ended            the ledger owes the pages again
 type Delta struct {
 	pages  []uint64 // ascending; not changed after open
-	places []int32  // where each page lies, counted in pages over all arenas; zeroPlace: nowhere. nil: they lie in order
-	kept   int      // pages that lie somewhere, if places says where
+	places []int32  // where each page lies, counted in pages over all arenas, then in the file; zeroPlace: nowhere. nil: they lie in order
+	kept   int      // pages that lie in arenas, if places says where
 	ledger *Ledger
 
 	mu    sync.RWMutex // guards the rest; held for reading while a page is copied out, so that no arena is reused under it
 	data  []*arena     // of arenaPages each
+	extra *spill       // nil: all is held
 	ended bool
 }
 
@@ -51,6 +52,12 @@ func (d *Delta) ReadSlot(ctx context.Context, slot uint64, dst []byte) error {
 		clear(dst)
 		return nil
 	}
+	if d.extra != nil && at >= d.kept {
+		if err := d.extra.read(at-d.kept, dst); err != nil {
+			return fmt.Errorf("read page %d of a delta: %w", slot, err)
+		}
+		return nil
+	}
 	copy(dst, d.data[at/arenaPages].bytes[at%arenaPages*PageBytes:])
 	return nil
 }
@@ -78,7 +85,11 @@ func (d *Delta) end(owe bool) {
 // release gives the arenas back. It needs mu, or that nobody else has d.
 func (d *Delta) release() {
 	for _, a := range d.data {
-		arenas.give(a)
+		arenas.giveHeld(a)
 	}
 	d.data = nil
+	if d.extra != nil {
+		d.extra.close()
+		d.extra = nil
+	}
 }

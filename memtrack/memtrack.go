@@ -15,7 +15,8 @@
 //   - A cut copies the changed pages once and hashes nothing, except where comparing hashes is the only way to know (I8).
 //
 // The pages of a Delta lie in an arena outside the garbage-collected heap; arenas are touched in advance and reused, so
-// that inside the pause a copy costs only the copy.
+// that inside the pause a copy costs only the copy. All deltas together hold 256 MiB in them; of a cut that is larger, the
+// first one of a big guest, the rest lies in a file.
 //
 // Lock order: Tracker → Ledger → Delta → arena cache. None is held while waiting for a Source.
 // Lifetimes: a Tracker and a Pager belong to one machine and end before its process is reaped. A Delta may outlive its

@@ -177,6 +177,15 @@ func (c *checker) history(h *historyTree) {
 	if h.head >= 0 && h.byNumber[h.head] == nil {
 		wrong(h.head, "the head of %s is checkpoint %d, which isn't there", h.vm, h.head)
 	}
+	own := 0
+	for _, p := range h.all {
+		if p.From == nil {
+			own++
+		}
+	}
+	if own != h.record.count() {
+		wrong(-1, "%s has %d checkpoints, its record counts %d", h.vm, own, h.record.count())
+	}
 	for _, p := range h.all {
 		c.r.Records++
 		switch {

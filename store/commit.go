@@ -100,6 +100,7 @@ func (s *Store) appendCheckpoint(tx *badger.Txn, mv Move, c *Checkpoint) error {
 	}
 	c.Number, c.Parent = v.Next, v.Head
 	v.Next++
+	v.add(1)
 	if !mv.KeepHead {
 		v.Head = c.Number
 	}

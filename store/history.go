@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"math"
 	"time"
@@ -46,7 +45,11 @@ func scanHistory(tx *badger.Txn, prefix []byte, each func(number int, r *checkpo
 		if err := decodeJSON(key, value, r); err != nil {
 			return err
 		}
-		return each(int(binary.BigEndian.Uint32(key[len(key)-4:])), r)
+		_, number, err := checkpointOf(key)
+		if err != nil {
+			return err
+		}
+		return each(number, r)
 	})
 }
 

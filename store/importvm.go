@@ -149,6 +149,9 @@ func (im *importer) write(ctx context.Context, checkpoints []manifest.NamedSnaps
 			if err := first(tx); err != nil {
 				return err
 			}
+			if err := im.count(tx, some); err != nil {
+				return err
+			}
 			for i := range some {
 				if err := putJSON(tx, checkpointKey(im.vm, some[i].Number), unnamed(&some[i])); err != nil {
 					return err
@@ -166,6 +169,27 @@ func (im *importer) write(ctx context.Context, checkpoints []manifest.NamedSnaps
 		checkpoints, ledger = checkpoints[len(some):], ledger[len(entries):]
 	}
 	return nil
+}
+
+// count counts those of the checkpoints that a VM which is continued doesn't have yet.
+func (im *importer) count(tx *badger.Txn, some []manifest.NamedSnapshot) error {
+	v, err := getVM(tx, im.vm)
+	if errors.Is(err, ErrNotFound) { // a new one is counted in the end
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for i := range some {
+		have, err := get(tx, checkpointKey(im.vm, some[i].Number))
+		if err != nil {
+			return err
+		}
+		if have == nil && some[i].FromVM == "" {
+			v.add(1)
+		}
+	}
+	return putJSON(tx, vmKey(im.vm), v)
 }
 
 // enter adds entries as they are to the ledger, which they must follow from; an empty ledger may begin anywhere.
@@ -197,7 +221,12 @@ func (l *ledgerHead) isEmpty() bool { return l.Next <= max(l.First, 1) }
 
 // finish writes the record that makes it this VM; r gives the state that stays.
 func (im *importer) finish(tx *badger.Txn, r *vmRecord) error {
-	r = &vmRecord{Created: im.h.Created, Spec: im.h.Spec, State: r.State, Bundle: hexHash(im.h.Bundle), Head: im.h.Head, Next: im.h.Next}
+	r = &vmRecord{Created: im.h.Created, Spec: im.h.Spec, State: r.State, Bundle: hexHash(im.h.Bundle), Head: im.h.Head, Next: im.h.Next, Count: new(int)}
+	for i := range im.h.Checkpoints {
+		if im.h.Checkpoints[i].FromVM == "" {
+			r.add(1)
+		}
+	}
 	if err := putJSON(tx, vmKey(im.vm), r); err != nil {
 		return err
 	}

@@ -51,10 +51,24 @@ func checkpointKey(vm string, n int) []byte {
 	return binary.BigEndian.AppendUint32(historyKeys(vm), uint32(n))
 }
 
-// checkpointOf is checkpointKey's inverse.
-func checkpointOf(key []byte) (vm string, n int) {
-	return string(key[len(historyPrefix) : len(key)-5]), int(binary.BigEndian.Uint32(key[len(key)-4:]))
+// checkpointOf is checkpointKey's inverse. ErrFormat for a key that is none.
+func checkpointOf(key []byte) (vm string, n int, err error) {
+	at := len(key) - 5
+	if at < len(historyPrefix) || key[at] != 0 {
+		return "", 0, errKey(key)
+	}
+	return string(key[len(historyPrefix):at]), int(binary.BigEndian.Uint32(key[at+1:])), nil
 }
+
+// seqOf gives the seq of a key of the given VM's ledger.
+func seqOf(key []byte, vm string) (uint64, error) {
+	if len(key) != len(ledgerPrefix)+len(vm)+1+8 {
+		return 0, errKey(key)
+	}
+	return binary.BigEndian.Uint64(key[len(key)-8:]), nil
+}
+
+func errKey(key []byte) error { return fmt.Errorf("key %.80q: %w", key, ErrFormat) }
 
 func ledgerKey(vm string, seq uint64) []byte {
 	return binary.BigEndian.AppendUint64(ledgerKeys(vm), seq)

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -101,7 +100,11 @@ func readLedger(tx *badger.Txn, vm string) (all []LedgerEntry, err error) {
 		if err := decodeJSON(key, value, &r); err != nil {
 			return err
 		}
-		e := LedgerEntry{binary.BigEndian.Uint64(key[len(key)-8:]), r.Time, r.Kind, r.Data, cas.Hash(r.Prev), cas.Hash(r.Hash)}
+		seq, err := seqOf(key, vm)
+		if err != nil {
+			return err
+		}
+		e := LedgerEntry{seq, r.Time, r.Kind, r.Data, cas.Hash(r.Prev), cas.Hash(r.Hash)}
 		switch {
 		case e.Seq != next:
 			return fmt.Errorf("ledger of flashvm %s: entry %d is followed by %d: %w", vm, next-1, e.Seq, errBroken)

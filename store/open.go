@@ -89,6 +89,12 @@ func openStore(ctx context.Context, c Config) (_ *Store, err error) {
 	if err := s.finishDeletes(ctx); err != nil {
 		return nil, err
 	}
+	if err := s.countCheckpoints(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.loadSettings(ctx); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 

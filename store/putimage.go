@@ -45,6 +45,9 @@ func (t *Txn) put(ctx context.Context, spec ImageSpec, ch Changes, old *Image, c
 	if spec.Bytes > manifest.MaxImageBytes {
 		return ImageStats{}, fmt.Errorf("put image %q: %d bytes, at most %d", spec.Name, spec.Bytes, uint64(manifest.MaxImageBytes))
 	}
+	if err := t.checkBudget(); err != nil {
+		return ImageStats{}, fmt.Errorf("put image %q: %w", spec.Name, err)
+	}
 	if err := t.reserve(spec.Name); err != nil {
 		return ImageStats{}, fmt.Errorf("put image %q: %w", spec.Name, err)
 	}
@@ -53,6 +56,7 @@ func (t *Txn) put(ctx context.Context, spec ImageSpec, ch Changes, old *Image, c
 	t.loose[pub] = struct{}{}
 	t.mu.Unlock()
 	w := newImageWriter(t.s, spec, old, carry, pub)
+	w.mayPut = t.checkBudget
 	err := w.run(ctx, ch)
 	t.finish(spec.Name, &manifest.Image{Name: spec.Name, Bytes: spec.Bytes, Root: w.root.Ref()}, pub, w.stats.NewBytes, err)
 	if err != nil {
@@ -71,6 +75,9 @@ type imageWriter struct {
 	old   *Image // nil: none to compare with
 	carry bool
 	pub   *publication
+
+	mayPut func() error // asked before each batch is stored
+
 	level int          // of the root
 	inner []*innerNode // by level; inner[0] is unused
 	root  manifest.Entry

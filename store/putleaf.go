@@ -34,6 +34,11 @@ func (w *imageWriter) work(ctx context.Context, ch Changes, b *batch) error {
 	if err != nil {
 		return err
 	}
+	if len(sc.fresh) > 0 {
+		if err := w.mayPut(); err != nil {
+			return err
+		}
+	}
 	if err := w.putPages(ctx, b, sc); err != nil {
 		return err
 	}

@@ -14,10 +14,24 @@ type vmRecord struct {
 	Bundle  hexHash         `json:"bundle"`
 	Head    int             `json:"head"`
 	Next    int             `json:"next"`
+	Count   *int            `json:"count"` // of its own checkpoints, a fork point not among them; nil: written before there was one
 }
 
 func (r *vmRecord) vm(id string) VM {
-	return VM{ID: id, Created: r.Created, Spec: r.Spec, State: r.State, Bundle: SnapshotID(r.Bundle), Head: r.Head, Next: r.Next}
+	return VM{ID: id, Created: r.Created, Spec: r.Spec, State: r.State, Bundle: SnapshotID(r.Bundle), Head: r.Head, Next: r.Next, Checkpoints: r.count()}
+}
+
+func (r *vmRecord) count() int {
+	if r.Count == nil {
+		return 0 // Open has counted it, see countCheckpoints
+	}
+	return *r.Count
+}
+
+// add counts checkpoints that came, or went.
+func (r *vmRecord) add(checkpoints int) {
+	n := r.count() + checkpoints
+	r.Count = &n
 }
 
 type checkpointRecord struct {

@@ -89,6 +89,7 @@ func (s *Store) removeSome(ctx context.Context, vm string, numbers []int, why st
 // historyTree is one VM's history and what must stay of it.
 type historyTree struct {
 	vm       string
+	record   *vmRecord
 	head     int
 	all      []Checkpoint
 	byNumber map[int]*Checkpoint
@@ -100,7 +101,7 @@ func readTree(tx *badger.Txn, vm string) (*historyTree, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &historyTree{vm: vm, head: v.Head, byNumber: map[int]*Checkpoint{}, forked: map[int]string{}}
+	h := &historyTree{vm: vm, record: v, head: v.Head, byNumber: map[int]*Checkpoint{}, forked: map[int]string{}}
 	err = scanHistory(tx, historyKeys(vm), func(n int, r *checkpointRecord) error {
 		h.all = append(h.all, r.checkpoint(n))
 		return nil
@@ -140,8 +141,12 @@ func (h *historyTree) staysFor(c *Checkpoint) string {
 	return ""
 }
 
-// remove deletes and hangs the children on what is left.
+// remove deletes and hangs the children on what is left. Those that go are the VM's own: its fork point stays.
 func (h *historyTree) remove(tx *badger.Txn, goes map[int]bool) error {
+	h.record.add(-len(goes))
+	if err := putJSON(tx, vmKey(h.vm), h.record); err != nil {
+		return err
+	}
 	for i := range h.all {
 		c := &h.all[i]
 		if goes[c.Number] {

@@ -124,6 +124,8 @@ func (s *Store) Retentions(ctx context.Context) (map[string]Retention, error) {
 type Settings struct {
 	GCOff          bool `json:"gc_off,omitempty"`
 	GCEveryMinutes int  `json:"gc_every_minutes,omitempty"` // at most so often; 0: the program's choice
+
+	BudgetBytes int64 `json:"budget_bytes,omitempty"` // of the packs, see budget.go; 0: as much as the disk has
 }
 
 // Settings gives what was set last.
@@ -138,7 +140,14 @@ func (s *Store) Settings(ctx context.Context) (set Settings, err error) {
 	return set, err
 }
 
-// SetSettings replaces them.
+// SetSettings replaces them; they are in effect at once.
 func (s *Store) SetSettings(ctx context.Context, set Settings) error {
-	return s.update(ctx, func(tx *badger.Txn) error { return putJSON(tx, []byte(settingsKey), set) })
+	if err := set.Check(); err != nil {
+		return err
+	}
+	err := s.update(ctx, func(tx *badger.Txn) error { return putJSON(tx, []byte(settingsKey), set) })
+	if err == nil {
+		s.applySettings(set)
+	}
+	return err
 }

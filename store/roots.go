@@ -112,12 +112,12 @@ func (s *Store) roots(ctx context.Context, without map[string]map[int]bool) (*ro
 			return err
 		}
 		return scan(tx, []byte(historyPrefix), func(key, value []byte) error {
-			vm, n := checkpointOf(key)
-			if without[vm][n] {
-				return nil
+			vm, n, err := checkpointOf(key)
+			if err != nil || without[vm][n] {
+				return err
 			}
 			var r checkpointRecord
-			err := decodeJSON(key, value, &r)
+			err = decodeJSON(key, value, &r)
 			roots.snapshots[SnapshotID(r.Snapshot)] = struct{}{}
 			return err
 		})

@@ -25,6 +25,7 @@ import (
 	"iter"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	badger "github.com/dgraph-io/badger/v4"
@@ -80,6 +81,7 @@ type Store struct {
 	open    sync.WaitGroup // open transactions
 	turn    chan struct{}  // holds one token while gc, check or repair runs
 	garbage garbageMeter
+	budget  atomic.Int64 // of the packs; 0: none
 
 	mu      sync.Mutex // guards the rest
 	closing bool

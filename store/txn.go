@@ -28,6 +28,7 @@ type Txn struct {
 	loose    map[*publication]struct{}  // what is stored and not yet below an image of images
 	records  []SnapshotID               // records a Commit has stored, or tried to
 	newBytes int64
+	purse    Purse
 }
 
 // Begin starts a snapshot that descends from parent (zero: from nothing). Until it ends, everything it has put is a root of gc.

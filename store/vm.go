@@ -18,6 +18,8 @@ type VM struct {
 	Bundle  SnapshotID      `json:"bundle"`
 	Head    int             `json:"head"` // -1: no checkpoint yet
 	Next    int             `json:"next"` // the number the next checkpoint gets; starts at 1
+
+	Checkpoints int `json:"checkpoints"` // how many of its own it has; a fork point isn't one. Not read by CreateVM
 }
 
 // ForkPoint names the checkpoint a VM was forked from.
@@ -40,7 +42,7 @@ func (s *Store) CreateVM(ctx context.Context, v VM, from *ForkPoint) error {
 		if have, err := get(tx, vmKey(v.ID)); err != nil || have != nil {
 			return orExists(err)
 		}
-		r := &vmRecord{Created: v.Created.UTC().Round(0), Spec: v.Spec, State: v.State, Bundle: hexHash(v.Bundle), Head: -1, Next: 1}
+		r := &vmRecord{Created: v.Created.UTC().Round(0), Spec: v.Spec, State: v.State, Bundle: hexHash(v.Bundle), Head: -1, Next: 1, Count: new(int)}
 		if v.Created.IsZero() {
 			r.Created = s.now().UTC().Round(0)
 		}

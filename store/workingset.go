@@ -71,6 +71,9 @@ func (s *Store) ForgetWorkingSets(ctx context.Context) (forgotten int, err error
 	}
 	err = s.update(ctx, func(tx *badger.Txn) error {
 		for _, key := range keysWith(tx, []byte(workingPrefix), math.MaxInt) {
+			if len(key) != len(workingPrefix)+len(SnapshotID{}) {
+				return errKey(key)
+			}
 			id := SnapshotID(key[len(workingPrefix):])
 			if _, ok := roots.snapshots[id]; ok || forgotten == deleteKeys {
 				continue

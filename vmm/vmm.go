@@ -55,6 +55,7 @@ type Attach struct {
 	Disks   []Disk
 	Ports   []Port
 	Console string // file the guest's console is appended to
+	Scratch string // folder for copies of changed pages that don't fit into memory; "": all have to
 
 	// For Restore only.
 	Memory     memtrack.Source // where the guest's memory comes from
@@ -74,6 +75,8 @@ type Capabilities struct {
 	Tracker   string            // "pagemap-scan", "soft-dirty", "hash-compare"
 	LazyPager bool              // absent pages come in when touched
 	Shared    bool              // machines of one snapshot share memory
+	OwnUser   bool              // each machine's process has a user of its own; without a reason where nobody could give it one
+	Limits    []string          // what of each machine's process is bounded: "memory", "pids", "cpu"
 	Reasons   map[string]string // capability → why it isn't there
 }
 

@@ -69,6 +69,17 @@ func (m *Memory) Ops() int {
 	return m.ops
 }
 
+// PackBytes is what packs would take.
+func (m *Memory) PackBytes() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	total := int64(0)
+	for _, c := range m.chunks {
+		total += int64(len(c.data)) + memoryRecordBytes
+	}
+	return total
+}
+
 // Len is the number of chunks.
 func (m *Memory) Len() int {
 	m.mu.Lock()

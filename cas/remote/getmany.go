@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
 
 	"flash/cas"
+	"flash/cas/bucket"
 )
 
 // GetMany reads many with as few, long and parallel requests as it can; as cas.Store's. When the bucket doesn't answer,
@@ -53,12 +55,12 @@ func (m *manyGet) pass(ctx context.Context, which []int, hints bool) error {
 	return ctx.Err()
 }
 
-// again reads what was missed where the catalogue says, refreshed if it says nothing of some of them: all at once, for
-// after a collection in the bucket most hints may be stale.
+// again reads what was missed where the catalogue says, refreshed if it says nothing of some of them, or names a pack that is
+// gone: all at once, for after a collection in the bucket most hints may be stale.
 func (m *manyGet) again(ctx context.Context) error {
 	missed := m.missed
 	var places [8]place
-	if m.outage == nil && slices.ContainsFunc(missed, func(i int) bool { return len(m.r.index.locate(places[:0], m.refs[i].Hash)) == 0 }) {
+	if m.outage == nil && (m.gone || slices.ContainsFunc(missed, func(i int) bool { return len(m.r.index.locate(places[:0], m.refs[i].Hash)) == 0 })) {
 		if err := m.r.refreshSince(ctx, m.round); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -162,6 +164,7 @@ type manyGet struct {
 	each   func(i int, data []byte, err error) error
 	missed []int
 	outage error // the bucket doesn't answer
+	gone   bool  // a pack wasn't there
 	ended  error
 	plain  []byte // of those that are read alone
 }
@@ -186,6 +189,10 @@ func (m *manyGet) span(ctx context.Context, row []wantedRecord) error {
 			readErr = m.r.explain(m.refs[row[0].ref].Hash, row[0].place, readErr)
 			m.mu.Lock()
 			m.outage = readErr
+			m.mu.Unlock()
+		} else if errors.Is(readErr, bucket.ErrNotFound) {
+			m.mu.Lock()
+			m.gone = true
 			m.mu.Unlock()
 		}
 	}

@@ -95,7 +95,13 @@ func (x *index) add(c *catalogue, packs []Catalogued) {
 		return
 	}
 	x.catalogues[c.hash] = c
-	var run []indexed
+	total := 0
+	for i := range packs {
+		if x.byHash[packs[i].ContentHash] == nil {
+			total += len(packs[i].Entries)
+		}
+	}
+	run := make([]indexed, 0, total)
 	for i := range packs {
 		p := &packs[i]
 		o := x.byHash[p.ContentHash]
@@ -105,7 +111,6 @@ func (x *index) add(c *catalogue, packs []Catalogued) {
 			x.objects = append(x.objects, o)
 			x.byID[o.id] = append(x.byID[o.id], o)
 			x.byHash[o.hash] = o
-			run = slices.Grow(run, len(p.Entries))
 			for _, e := range p.Entries {
 				run = append(run, indexed{[keyBytes]byte(e.Hash[:keyBytes]), o.slot, e.Offset, e.Bytes})
 			}
@@ -179,13 +184,8 @@ func (x *index) sift() {
 	runs := x.runs
 	x.runs, x.total, x.dead = nil, 0, 0
 	for _, run := range runs {
-		kept := make([]indexed, 0, len(run))
-		for _, e := range run {
-			if x.objects[e.slot] != nil {
-				kept = append(kept, e)
-			}
-		}
-		x.push(kept)
+		kept := slices.DeleteFunc(run, func(e indexed) bool { return x.objects[e.slot] == nil })
+		x.push(slices.Clone(kept)) // in as much room as it needs
 	}
 }
 

@@ -144,7 +144,7 @@ func (r *Remote) Packs() []PackSource {
 	objects := r.index.all()
 	packs := make([]PackSource, len(objects))
 	for i, o := range objects {
-		packs[i] = PackSource{ID: o.id, ContentHash: o.hash, Bytes: o.bytes, Reader: &objectReader{context.Background(), r, o}}
+		packs[i] = PackSource{ID: o.id, ContentHash: o.hash, Bytes: o.bytes, Reader: &objectReader{context.Background(), r, o.key(), o.bytes}}
 	}
 	return packs
 }

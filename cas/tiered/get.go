@@ -80,7 +80,9 @@ func (s *Store) getFar(ctx context.Context, f *attached, refs []cas.Ref, misses 
 }
 
 // mayBeFar tells whether near's refusal means that a far is worth asking: an error of the medium isn't.
-func mayBeFar(err error) bool { return errors.Is(err, cas.ErrNotFound) || errors.Is(err, cas.ErrCorrupt) }
+func mayBeFar(err error) bool {
+	return errors.Is(err, cas.ErrNotFound) || errors.Is(err, cas.ErrCorrupt)
+}
 
 // miss is a chunk that near couldn't serve.
 type miss struct {
@@ -106,7 +108,7 @@ func (s *Store) served(f *attached, h cas.Hash, m *miss, bytes int) {
 	s.counters.farBytes.Add(int64(bytes))
 	if errors.Is(m.nearErr, cas.ErrCorrupt) {
 		s.counters.damagedNear.Add(1)
-		s.damaged(Event{Far: f.name, Chunk: h, Near: m.nearErr})
+		s.onEvent(Event{Far: f.name, Chunk: h, Near: m.nearErr})
 	}
 }
 

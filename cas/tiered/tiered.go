@@ -33,6 +33,7 @@ type Near interface {
 	Repair(ctx context.Context, report func(cas.Damage)) (cas.RepairStats, error)
 	DumpPack(ctx context.Context, name string) (cas.PackDump, error)
 	PackNames() []string
+	Seal(ctx context.Context) error
 }
 
 // Far is a tier to read from.
@@ -55,7 +56,7 @@ type Event struct {
 // Store is near, and the fars behind it. All methods are safe for concurrent use.
 type Store struct {
 	Near
-	damaged  func(Event)
+	onEvent  func(Event)
 	fars     atomic.Pointer[[]*attached] // nil: none
 	mu       sync.Mutex                  // serialises changes of fars
 	counters counters
@@ -69,14 +70,13 @@ type attached struct {
 
 var _ cas.Store = (*Store)(nil)
 
-// New makes a store of near alone; SetFar adds fars. Close closes near. damaged is told of chunks that a far has served because
-// they are damaged near, from the goroutine that reads; nil: nobody is.
-func New(near Near, damaged func(Event)) *Store {
-	if damaged == nil {
-		damaged = func(Event) {}
-	}
-	return &Store{Near: near, damaged: damaged}
-}
+// New makes a store of near alone; SetFar adds fars. Close closes near.
+func New(near Near) *Store { return &Store{Near: near, onEvent: func(Event) {}} }
+
+// OnEvent has f told of chunks that a far serves because they are damaged near, from the goroutine that reads.
+//
+// Precondition: nothing reads yet.
+func (s *Store) OnEvent(f func(Event)) { s.onEvent = f }
 
 // SetFar attaches a far, or replaces the one of that name. They are asked in the order in which they were attached.
 func (s *Store) SetFar(name string, f Far) {

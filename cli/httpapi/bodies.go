@@ -23,12 +23,13 @@ type forkFrom struct {
 	Checkpoint *int   `json:"checkpoint"` // null: the present
 }
 
-// changeBody is the body of PATCH flashvms/{vm_id}: exactly one of Checkpoint and State.
+// changeBody is the body of PATCH flashvms/{vm_id}: exactly one of Checkpoint, State and Restart.
 type changeBody struct {
 	RequestID  string `json:"request_id,omitempty"` // of a rewind
 	Checkpoint *int   `json:"checkpoint,omitempty"`
 	State      string `json:"state,omitempty"`   // "stopped" "running"
 	Discard    bool   `json:"discard,omitempty"` // with "stopped"
+	Restart    string `json:"restart,omitempty"` // "no" "always"
 }
 
 type checkpointBody struct {

@@ -46,6 +46,11 @@ func (c *Client) Stop(ctx context.Context, r host.StopRequest) (vm host.VM, err 
 	return vm, err
 }
 
+func (c *Client) Update(ctx context.Context, r host.UpdateRequest) (vm host.VM, err error) {
+	err = c.callVM(ctx, "PATCH", r.ID, nil, nil, changeBody{Restart: r.Restart}, &vm)
+	return vm, err
+}
+
 func (c *Client) Remove(ctx context.Context, r host.RemoveRequest) error {
 	return c.callVM(ctx, "DELETE", r.ID, nil, url.Values{"force": {strconv.FormatBool(r.Force)}}, nil, nil)
 }

@@ -118,7 +118,7 @@ func receive(conn io.Reader, s guest.Streams, window *credit) (host.ExecResult, 
 			return e.result(), err
 		case frameError:
 			var e execError
-			if err := json.Unmarshal(p, &e); err != nil || e.Error == nil {
+			if err := json.Unmarshal(p, &e); err != nil || e.Error == nil || e.Error.Code == "" {
 				return host.ExecResult{}, errFrame
 			}
 			return host.ExecResult{ExecID: e.ExecID}, e.Error

@@ -135,6 +135,8 @@ func (c *Client) addBundle(ctx context.Context, body bundleBody, progress func(h
 			return host.Bundle{}, c.broken(ctx, err)
 		}
 		switch {
+		case l.Error != nil && l.Error.Code == "":
+			return host.Bundle{}, c.broken(ctx, errors.New("it told of a failure without saying which"))
 		case l.Error != nil:
 			return host.Bundle{}, l.Error
 		case l.Bundle != nil:

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -74,6 +75,9 @@ func (s *scripted) Start(_ context.Context, id string) (host.VM, error) {
 	return answer[host.VM](s, id)
 }
 func (s *scripted) Stop(_ context.Context, r host.StopRequest) (host.VM, error) {
+	return answer[host.VM](s, r)
+}
+func (s *scripted) Update(_ context.Context, r host.UpdateRequest) (host.VM, error) {
 	return answer[host.VM](s, r)
 }
 func (s *scripted) Remove(_ context.Context, r host.RemoveRequest) error {
@@ -204,22 +208,31 @@ var (
 	when = time.Date(2026, 3, 4, 5, 6, 7, 8000, time.UTC)
 	aVM  = host.VM{ID: "agent-1", State: "running", Bundle: "busybox", VCPUs: 2, MemMiB: 512, Checkpoints: 3, Head: ptr(3),
 		Created: when, EachCommand: true, Ports: []vmm.Port{{Host: 8080, Guest: 80}}, From: &store.ForkPoint{VM: "a", Number: 1},
-		Reason: "why", PID: 7, Notice: "connections are dead"}
+		Restart: "always", Reason: "why", PID: 7, Notice: "connections are dead"}
 	aCheckpoint = host.Checkpoint{Number: 3, Parent: ptr(2), Label: "sh run-tests.sh", Created: when, ExitCode: ptr(1), Pinned: true,
 		Head: true, NewBytes: 4096, From: &store.ForkPoint{VM: "a", Number: 1}, Timing: &host.Timing{PauseMicros: 1, FreezeMicros: 2, StoreMicros: 3, Pages: 4, Blocks: 5, NewChunks: 6}}
 	aBundle = host.Bundle{Name: "busybox", Created: when, DiskMiB: 64, NewBytes: 9, Snapshot: "abc", Source: "build busybox"}
 	aResult = host.ExecResult{ExitStatus: guest.ExitStatus{Code: 137, Signal: "KILL", TimedOut: true}, ExecID: "e7", Checkpoint: &aCheckpoint}
 )
 
-// calls is every method of host.API but the streaming ones: what goes in must arrive, what is answered must come back.
-var calls = map[string]struct {
+type apiCall struct {
 	want   any
 	result any
 	call   func(ctx context.Context, a host.API) (any, error)
-}{
-	"Create": {host.CreateRequest{RequestID: "r1", ID: "a", Bundle: "b", VCPUs: 2, MemMiB: 3, Checkpoints: true, Ports: aVM.Ports}, aVM,
+}
+
+// everyCall is calls and remoteCalls.
+func everyCall() map[string]apiCall {
+	all := maps.Clone(calls)
+	maps.Copy(all, remoteCalls)
+	return all
+}
+
+// calls is every method of host.API but the streaming ones: what goes in must arrive, what is answered must come back.
+var calls = map[string]apiCall{
+	"Create": {host.CreateRequest{RequestID: "r1", ID: "a", Bundle: "b", VCPUs: 2, MemMiB: 3, Checkpoints: true, Ports: aVM.Ports, Restart: "always"}, aVM,
 		func(ctx context.Context, a host.API) (any, error) {
-			return a.Create(ctx, host.CreateRequest{RequestID: "r1", ID: "a", Bundle: "b", VCPUs: 2, MemMiB: 3, Checkpoints: true, Ports: aVM.Ports})
+			return a.Create(ctx, host.CreateRequest{RequestID: "r1", ID: "a", Bundle: "b", VCPUs: 2, MemMiB: 3, Checkpoints: true, Ports: aVM.Ports, Restart: "always"})
 		}},
 	"Fork": {host.ForkRequest{RequestID: "r1", From: "a", Checkpoint: ptr(0), Count: 2, IDs: []string{"x", "y"}, Ports: aVM.Ports}, []host.VM{aVM, aVM},
 		func(ctx context.Context, a host.API) (any, error) {
@@ -238,6 +251,9 @@ var calls = map[string]struct {
 	"Start": {"a", aVM, func(ctx context.Context, a host.API) (any, error) { return a.Start(ctx, "a") }},
 	"Stop": {host.StopRequest{ID: "a", Discard: true}, aVM, func(ctx context.Context, a host.API) (any, error) {
 		return a.Stop(ctx, host.StopRequest{ID: "a", Discard: true})
+	}},
+	"Update": {host.UpdateRequest{ID: "a", Restart: "always"}, aVM, func(ctx context.Context, a host.API) (any, error) {
+		return a.Update(ctx, host.UpdateRequest{ID: "a", Restart: "always"})
 	}},
 	"Remove": {host.RemoveRequest{ID: "a", Force: true}, nil, func(ctx context.Context, a host.API) (any, error) {
 		return nil, a.Remove(ctx, host.RemoveRequest{ID: "a", Force: true})
@@ -264,11 +280,11 @@ var calls = map[string]struct {
 		return a.ImportBundle(ctx, host.ImportRequest{Path: "/p", Name: "n", DiskMiB: 8}, nil)
 	}},
 	"RemoveCheckpoint": {[]any{"a", 3}, nil, func(ctx context.Context, a host.API) (any, error) { return nil, a.RemoveCheckpoint(ctx, "a", 3) }},
-	"GC": {host.GCRequest{Apply: true, VMs: []string{"a"}, Retention: &store.Retention{KeepLast: 3, KeepHourly: 4, KeepDaily: 5, OlderThanSeconds: 6, MaxBytes: 7}, Save: true, Background: new(bool), EveryMinutes: 8},
+	"GC": {host.GCRequest{Apply: true, VMs: []string{"a"}, Retention: &store.Retention{KeepLast: 3, KeepHourly: 4, KeepDaily: 5, OlderThanSeconds: 6, MaxBytes: 7}, Save: true, Background: new(bool), EveryMinutes: 8, BudgetBytes: new(int64)},
 		host.GCReport{GCReport: store.GCReport{Applied: true, Removed: []store.RemovedCheckpoint{{VM: "a", Number: 1, Label: "l", Created: when, NewBytes: 2}}, Snapshots: 3,
-			Sweep: cas.SweepStats{Packs: 1, FreedBytes: 2, Postponed: 3}, Freed: 4, Took: 5}, Rules: map[string]store.Retention{"": {KeepLast: 1}}, Settings: store.Settings{GCOff: true}},
+			Sweep: cas.SweepStats{Packs: 1, FreedBytes: 2, Postponed: 3}, Freed: 4, Took: 5}, Rules: map[string]store.Retention{"": {KeepLast: 1}}, Settings: store.Settings{GCOff: true, BudgetBytes: 9}, Usage: store.Usage{PackBytes: 1, Budget: 9, Limit: 8}},
 		func(ctx context.Context, a host.API) (any, error) {
-			return a.GC(ctx, host.GCRequest{Apply: true, VMs: []string{"a"}, Retention: &store.Retention{KeepLast: 3, KeepHourly: 4, KeepDaily: 5, OlderThanSeconds: 6, MaxBytes: 7}, Save: true, Background: new(bool), EveryMinutes: 8})
+			return a.GC(ctx, host.GCRequest{Apply: true, VMs: []string{"a"}, Retention: &store.Retention{KeepLast: 3, KeepHourly: 4, KeepDaily: 5, OlderThanSeconds: 6, MaxBytes: 7}, Save: true, Background: new(bool), EveryMinutes: 8, BudgetBytes: new(int64)})
 		}},
 	"Check": {host.CheckRequest{Read: 0.25, Repair: true}, store.CheckReport{Read: cas.VerifyStats{Packs: 1, Records: 2}, Snapshots: 3, Worst: store.Damage, Repair: &cas.RepairStats{Packs: 4, Quarantined: []string{"x"}},
 		Findings: []store.Finding{{Severity: store.Damage, Kind: "chunk", Pack: "p", Offset: 64, Hash: cas.Hash{1, 2}, Reason: "r", Touches: []store.Name{{VM: "a", Number: 1}}}, {Severity: store.Harmless, Kind: "pack", Touches: []store.Name{}}}},
@@ -286,7 +302,7 @@ var calls = map[string]struct {
 func TestEveryCallArrivesAndItsAnswerComesBack(t *testing.T) {
 	api := &scripted{}
 	c := serve(t, api)
-	for name, tc := range calls {
+	for name, tc := range everyCall() {
 		t.Run(name, func(t *testing.T) {
 			api.note(nil)
 			api.result, api.err = tc.result, nil
@@ -309,7 +325,7 @@ func TestEveryCallsFailureComesBackWhole(t *testing.T) {
 	c := serve(t, api)
 	api.exec = func(context.Context, guest.Streams) (host.ExecResult, error) { return host.ExecResult{}, api.err }
 	all := map[string]func(ctx context.Context, a host.API) (any, error){}
-	for name, tc := range calls {
+	for name, tc := range everyCall() {
 		all[name] = tc.call
 	}
 	all["Exec"] = func(ctx context.Context, a host.API) (any, error) {

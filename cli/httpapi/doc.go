@@ -12,6 +12,7 @@
 //	GET    /v1/host/flashvms/{vm_id}                         one
 //	PATCH  /v1/host/flashvms/{vm_id}                         rewind {"checkpoint":3}, answers {"flashvm","saved"}
 //	                                                         stop   {"state":"stopped","discard":false} · start {"state":"running"}
+//	                                                         policy {"restart":"always"} or "no"
 //	DELETE /v1/host/flashvms/{vm_id}?force=true
 //	GET    /v1/host/flashvms/{vm_id}/checkpoints             history
 //	POST   /v1/host/flashvms/{vm_id}/checkpoints             take one now {"label","pin"}

@@ -40,6 +40,13 @@ var kinds = map[host.Code]kind{
 	host.CodeBundleExists:       {http.StatusConflict, ExitRefused},
 	host.CodeIncompatible:       {http.StatusConflict, ExitRefused},
 	host.CodeNothingChecked:     {http.StatusConflict, ExitRefused},
+	host.CodeRemoteNotFound:     {http.StatusNotFound, ExitRefused},
+	host.CodeRemoteExists:       {http.StatusConflict, ExitRefused},
+	host.CodeRemoteInUse:        {http.StatusConflict, ExitRefused},
+	host.CodeRemoteLocked:       {http.StatusConflict, ExitRefused},
+	host.CodeNotOwner:           {http.StatusConflict, ExitRefused},
+	host.CodeRemoteRefused:      {http.StatusBadGateway, ExitRefused},
+	host.CodeRemoteUnreachable:  {http.StatusServiceUnavailable, ExitRefused},
 	host.CodeExecFailed:         {http.StatusUnprocessableEntity, ExitNotRun},
 	host.CodeCanceled:           {statusClientGone, ExitRefused},
 	host.CodeInternal:           {http.StatusInternalServerError, ExitRefused},
@@ -53,6 +60,7 @@ var kinds = map[host.Code]kind{
 	host.CodeGuest:              {http.StatusGatewayTimeout, ExitRefused},
 	host.CodeDeadline:           {http.StatusGatewayTimeout, ExitRefused},
 	host.CodeNoSpace:            {http.StatusInsufficientStorage, ExitRefused},
+	host.CodeStoreFull:          {http.StatusInsufficientStorage, ExitRefused},
 }
 
 // StatusOf gives a code's HTTP status. A code this version doesn't know is an internal failure.

@@ -70,13 +70,22 @@ func (s *Server) change(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	refuse := func(format string, args ...any) error {
-		return host.Errorf(host.CodeInvalid, `send {"checkpoint":3}, {"state":"stopped"} or {"state":"running"}`, format, args...)
+		return host.Errorf(host.CodeInvalid, `send {"checkpoint":3}, {"state":"stopped"}, {"state":"running"} or {"restart":"always"}`, format, args...)
+	}
+	asked := 0
+	for _, is := range []bool{b.Checkpoint != nil, b.State != "", b.Restart != ""} {
+		if is {
+			asked++
+		}
 	}
 	switch {
-	case (b.Checkpoint != nil) == (b.State != ""):
-		return refuse("a change needs exactly one of checkpoint and state")
+	case asked != 1:
+		return refuse("a change needs exactly one of checkpoint, state and restart")
 	case b.Discard && b.State != "stopped":
 		return refuse("discard goes with the state stopped only")
+	case b.Restart != "":
+		v, err := s.api.Update(r.Context(), host.UpdateRequest{ID: vm, Restart: b.Restart})
+		return reply(w, http.StatusOK, v, err)
 	case b.Checkpoint != nil:
 		res, err := s.api.Rewind(r.Context(), host.RewindRequest{RequestID: reqID, ID: vm, Checkpoint: *b.Checkpoint})
 		return reply(w, http.StatusOK, res, err)

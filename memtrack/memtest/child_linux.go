@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -44,10 +45,17 @@ type Child struct {
 // It ends with the test.
 func Start(t testing.TB, pages int, shared bool) *Child {
 	t.Helper()
+	return StartAs(t, pages, shared, nil)
+}
+
+// StartAs starts a child as another user; nil: as ours.
+func StartAs(t testing.TB, pages int, shared bool, user *syscall.Credential) *Child {
+	t.Helper()
 	mode := fmt.Sprintf("%d %t", pages, shared)
 	c := &Child{cmd: exec.Command("/proc/self/exe"), waiting: map[int]chan string{}, dead: make(chan struct{})}
 	c.cmd.Env = append(os.Environ(), childEnv+"="+mode, "GOGC=off")
 	c.cmd.Stderr = os.Stderr
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: user}
 	in, err := c.cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

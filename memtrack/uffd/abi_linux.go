@@ -9,6 +9,7 @@ import (
 const (
 	pageBytes = memtrack.PageBytes
 
+	ioctlNew      = 0xaa00     // _IO(0xaa, 0x00), of /dev/userfaultfd; the argument is userfaultfd(2)'s flags
 	ioctlAPI      = 0xc018aa3f // _IOWR(0xaa, 0x3f, 24 bytes)
 	ioctlRegister = 0xc020aa00 // _IOWR(0xaa, 0x00, 32 bytes)
 	ioctlWake     = 0x8010aa02 // _IOR(0xaa, 0x02, 16 bytes)

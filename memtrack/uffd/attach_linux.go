@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -17,6 +16,8 @@ type caller interface {
 	call(number uintptr, args ...uint64) (uint64, error)
 	// put copies bytes, a page at most, to where scratch is.
 	put(b []byte) error
+	// get copies bytes from where scratch is, and offset.
+	get(b []byte, offset uint64) error
 	// scratch is the address of a page in that process to point arguments at.
 	scratch() uint64
 }
@@ -41,11 +42,15 @@ func attach(ctx context.Context, s memtrack.Span, base *Base, protect bool) (int
 	if base.fd < 0 {
 		return -1, memtrack.ErrEnded
 	}
-	path := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), base.fd)
+	file, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", base.fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open the shared memory to be read only: %w", err)
+	}
+	defer unix.Close(file)
 	var theirs uint64
-	err := inject(ctx, s.PID, func(c caller) (err error) {
-		if err := remap(c, s, path); err != nil {
-			return err
+	err = inject(ctx, s.PID, func(c caller) (err error) {
+		if err := lend(c, s.PID, file, func(fd uint64) error { return remap(c, s, fd) }); err != nil {
+			return fmt.Errorf("put the shared memory over its own: %w", err)
 		}
 		if theirs, err = register(c, s, true, protect); err != nil {
 			return err
@@ -61,23 +66,10 @@ func attach(ctx context.Context, s memtrack.Span, base *Base, protect bool) (int
 	return fetch(s.PID, int(theirs))
 }
 
-// remap puts a private mapping of the file over the memory, inaccessible as yet.
-func remap(c caller, s memtrack.Span, path string) error {
-	if err := c.put(append([]byte(path), 0)); err != nil {
-		return err
-	}
-	atCWD := int64(unix.AT_FDCWD)
-	fd, err := c.call(unix.SYS_OPENAT, uint64(atCWD), c.scratch(), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("open %s there: %w", path, err)
-	}
-	_, err = c.call(unix.SYS_MMAP, s.Start, s.End-s.Start, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_FIXED|unix.MAP_NORESERVE, fd, 0)
-	if err != nil {
-		err = fmt.Errorf("map %s over its memory: %w", path, err)
-	}
-	_, closeErr := c.call(unix.SYS_CLOSE, fd)
-	if err := errors.Join(err, closeErr); err != nil {
-		return err
+// remap puts a private mapping of a file of theirs over the memory, inaccessible as yet.
+func remap(c caller, s memtrack.Span, fd uint64) error {
+	if _, err := c.call(unix.SYS_MMAP, s.Start, s.End-s.Start, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_FIXED|unix.MAP_NORESERVE, fd, 0); err != nil {
+		return fmt.Errorf("map it: %w", err)
 	}
 	for _, advice := range []uint64{unix.MADV_DONTFORK, unix.MADV_DONTDUMP} { // as QEMU had it
 		if _, err := c.call(unix.SYS_MADVISE, s.Start, s.End-s.Start, advice); err != nil {
@@ -89,8 +81,7 @@ func remap(c caller, s memtrack.Span, path string) error {
 
 // register makes a userfaultfd there, over the memory, and gives its number there.
 func register(c caller, s memtrack.Span, missing, protect bool) (fd uint64, err error) {
-	fd, err = c.call(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|unix.O_NONBLOCK)
-	if err != nil {
+	if fd, err = makeThere(c, s.PID); err != nil {
 		return 0, fmt.Errorf("make a userfaultfd there: %w", err)
 	}
 	features, mode := registration(missing, protect)
@@ -112,6 +103,25 @@ func register(c caller, s memtrack.Span, missing, protect bool) (fd uint64, err 
 		}
 	}
 	return fd, nil
+}
+
+// devicePath makes userfaultfds for whoever holds a descriptor of it (Linux 6.1), where the system call asks for privilege.
+const devicePath = "/dev/userfaultfd"
+
+// makeThere makes a userfaultfd there that may serve faults of the kernel's, too: with our descriptor of the device, which a
+// process without privilege needs, or, where there is none, with what that process may itself.
+func makeThere(c caller, pid int) (fd uint64, err error) {
+	const flags = unix.O_CLOEXEC | unix.O_NONBLOCK
+	device, err := unix.Open(devicePath, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return c.call(unix.SYS_USERFAULTFD, flags)
+	}
+	defer unix.Close(device)
+	err = lend(c, pid, device, func(theirs uint64) (err error) {
+		fd, err = c.call(unix.SYS_IOCTL, theirs, ioctlNew, flags)
+		return err
+	})
+	return fd, err
 }
 
 // fetch copies a descriptor of another process.

@@ -12,10 +12,11 @@
 // While the machine waits and runs no guest code, its main thread is stopped and made to call
 //
 //	mmap                      a scratch page for arguments; unmapped at the end
-//	open("/proc/US/fd/BASE")  read only: nothing in the machine's process can change the base
-//	mmap(RAM, PROT_NONE)      private and fixed, over its memory
+//	socketpair, recvmsg       to be given the base, open to be read only: nothing in the machine's process can change it
+//	mmap(RAM, PROT_NONE)      private and fixed, over its memory; then the base's descriptor is closed there
 //	madvise                   don't fork, don't dump
-//	userfaultfd, UFFDIO_API, UFFDIO_REGISTER
+//	USERFAULTFD_IOC_NEW       on /dev/userfaultfd, given and closed in the same way: the process itself may have no privilege
+//	UFFDIO_API, UFFDIO_REGISTER
 //	mprotect(RAM, READ|WRITE) only now: a touch between the mapping and the registration would read zeros and, worse,
 //	                          leave a zero page in the base for every other machine
 //

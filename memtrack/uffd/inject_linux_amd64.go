@@ -144,6 +144,11 @@ func (t *tracee) letGo(err error) error {
 
 func (t *tracee) scratch() uint64 { return t.page }
 
+func (t *tracee) get(b []byte, offset uint64) error {
+	_, err := t.mem.ReadAt(b, int64(t.page+offset))
+	return err
+}
+
 func (t *tracee) put(b []byte) error {
 	if len(b) > pageBytes {
 		return fmt.Errorf("%d bytes of arguments are more than a page", len(b))

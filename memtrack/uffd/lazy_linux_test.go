@@ -3,9 +3,14 @@ package uffd
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 
 	"flash/memtrack"
@@ -23,6 +28,43 @@ func TestAbsentPagesAreNeverZero(t *testing.T) {
 	}
 	if touched := p.Touched(); len(touched) < 1000 || touched[0] != 0 || !slices.IsSorted(touched) {
 		t.Errorf("%d pages touched, not in order", len(touched))
+	}
+}
+
+// The machine's process needs no privilege, no file of ours and no user of ours, and keeps no descriptor it was lent.
+func TestAProcessWithoutPrivilegeIsServed(t *testing.T) {
+	need(t, false)
+	if s, why := Probe(); !s.Others || os.Geteuid() != 0 {
+		t.Skipf("not root, or %v", why)
+	}
+	src := memtest.NewSource(256, 0.4, 9)
+	c := memtest.StartAs(t, 256, true, &syscall.Credential{Uid: 0x70000001, Gid: 0x70000001})
+	base := newBase(t, src)
+	p, err := Open(t.Context(), c.Span(), base, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Kill()
+		p.Close()
+	})
+	for page := range src.Slots() {
+		if got, want := c.Read(t, page, 1), memtest.HashPages(src.Page(page)); got != want {
+			t.Fatalf("page %d read as %s, want %s", page, got, want)
+		}
+	}
+	paths, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", c.Span().PID))
+	userfaultfds := 0
+	for _, path := range paths {
+		switch to, _ := os.Readlink(path); {
+		case to == "anon_inode:[userfaultfd]":
+			userfaultfds++
+		case to == devicePath, strings.Contains(to, "flash-base"), strings.HasPrefix(to, "socket:"):
+			t.Errorf("it still holds %s", to)
+		}
+	}
+	if userfaultfds != 1 {
+		t.Errorf("it holds %d userfaultfds", userfaultfds)
 	}
 }
 

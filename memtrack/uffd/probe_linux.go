@@ -17,9 +17,11 @@ type Support struct {
 	Missing bool // absent pages can be brought in when they are touched
 	Async   bool // writes can be tracked by pagemap.Scan
 	Inject  bool // another process can be made to call the kernel
+	Others  bool // also for a process without privilege
 }
 
-// Probe tries each thing on memory of this process and says why something doesn't work, by "missing", "async", "inject".
+// Probe tries each thing on memory of this process and says why something doesn't work, by "missing", "async", "inject",
+// "others".
 func Probe() (Support, map[string]string) {
 	var s Support
 	reasons := map[string]string{}
@@ -32,6 +34,7 @@ func Probe() (Support, map[string]string) {
 	s.Missing = note("missing", tryMissing())
 	s.Async = note("async", tryAsync())
 	s.Inject = note("inject", tryInject())
+	s.Others = note("others", tryOthers())
 	return s, reasons
 }
 
@@ -39,6 +42,23 @@ func tryAsync() error {
 	fd, err := newUserfaultfd(featuresProtect)
 	if err != nil {
 		return fmt.Errorf("userfaultfd without asynchronous write protection (Linux 6.7 has it): %w", err)
+	}
+	return unix.Close(fd)
+}
+
+// tryOthers makes a userfaultfd by the device, or looks whether everybody may make one.
+func tryOthers() error {
+	if allowed, err := os.ReadFile("/proc/sys/vm/unprivileged_userfaultfd"); err == nil && strings.TrimSpace(string(allowed)) == "1" {
+		return nil
+	}
+	device, err := unix.Open(devicePath, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("a process without privilege gets a userfaultfd by %s (Linux 6.1 has it) or vm.unprivileged_userfaultfd=1: %w", devicePath, err)
+	}
+	defer unix.Close(device)
+	fd, err := unix.IoctlRetInt(device, ioctlNew)
+	if err != nil {
+		return fmt.Errorf("make a userfaultfd by %s: %w", devicePath, err)
 	}
 	return unix.Close(fd)
 }

@@ -12,6 +12,7 @@
 //	leases/<host id>/<random>   put before a push relies on anything, renewed, removed at its end
 //	holds/<host id>/<vm>        of a pull; <vm> is the VM's name on that host
 //	holds/<host id>/~needed     what a Release has found to be needed
+//	sets/<vm>                   what restores of the VM's newest checkpoints touched first; advice
 //	gc/condemned.json           who collects, and what is condemned; moved only on a condition
 //
 // <vm> is the name with every byte but a–z, 0–9, '-', '_' and a single '.' inside as ~XX, two hex digits; one that is longer
@@ -39,8 +40,17 @@
 //	76  …  the owner's name, the VM's name, the history
 //	 … 32  BLAKE3-256 of all before
 //
-// Leases, holds and the list of condemned packs are JSON, format 1: see the types lease, hold and condemned, and the golden
-// files in testdata. Fields that aren't known are refused, as is any other format.
+// # Leases, holds, condemned packs and working sets, format 1
+//
+// Each is one JSON object of at most 16 MiB, with "flash", which says the kind, and "format", 1. Unknown fields are refused, as
+// is any other format. Hosts and packs are 32 hex digits, hashes 64, times RFC 3339.
+//
+//	"flash":"lease"         host, host_name, flashvm, began, renewed (how often), packs (relied on, ascending)
+//	"flash":"hold"          host, host_name, flashvm, since, snapshots (with all they reach), packs (whole)
+//	"flash":"condemned"     collector: null, or host, host_name, run (random), began, renewed;
+//	                        packs: each pack, content (hash that names the object), bytes, since, state ("condemned" or "deleting")
+//	"flash":"working-sets"  sets, at most 16: each snapshot, distances (of pages of memory, each from the one before, in the order
+//	                        of first touch). Advice: sets/<vm> is put over whatever is there
 //
 // # Invariants
 //

@@ -66,6 +66,7 @@ type Offsite struct {
 	mu      sync.Mutex           // guards the rest; a leaf
 	pulling map[string]int       // names, here, whose holds are in use
 	pushed  map[string]pushedRef // by VM: what the last push or look found in the bucket
+	sets    map[string]cas.Hash  // by VM: of the working sets that were put last
 }
 
 // Open asks nothing of the bucket yet.
@@ -82,7 +83,7 @@ func Open(ctx context.Context, c Config) (*Offsite, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	return &Offsite{c: c, wait: sleep, random: randomBytes, pulling: map[string]int{}, pushed: map[string]pushedRef{}}, nil
+	return &Offsite{c: c, wait: sleep, random: randomBytes, pulling: map[string]int{}, pushed: map[string]pushedRef{}, sets: map[string]cas.Hash{}}, nil
 }
 
 // Progress is told what moves. Total is 0 while it isn't known.

@@ -117,6 +117,7 @@ func (p *puller) pull(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	o.advise("pull", o.pullSets(ctx, at.history))
 	if p.r.TakeOver {
 		if err := p.claim(ctx, at); err != nil {
 			return err

@@ -46,6 +46,7 @@ func (o *Offsite) Push(ctx context.Context, r PushRequest) (PushReport, error) {
 	if err != nil {
 		return p.report, fmt.Errorf("push flashvm %s to %s: %w", r.VM, o.c.Bucket.Location(), err)
 	}
+	o.advise("push", p.advice)
 	return p.report, nil
 }
 
@@ -54,10 +55,11 @@ type pusher struct {
 	o      *Offsite
 	r      PushRequest
 	report PushReport
-	looked bool // for a chunk that wasn't found
+	looked bool  // for a chunk that wasn't found
+	advice error // why the working sets weren't put
 }
 
-func (p *pusher) push(ctx context.Context) error {
+func (p *pusher) push(ctx context.Context) (err error) {
 	o := p.o
 	all, release, err := o.held(ctx, p.r.VM)
 	if err != nil {
@@ -71,6 +73,11 @@ func (p *pusher) push(ctx context.Context) error {
 		}
 	}
 	p.tell("look", 0, 0)
+	defer func() {
+		if err == nil {
+			p.advice = o.pushSets(ctx, h)
+		}
+	}()
 	at, err := o.readRef(ctx, p.r.VM)
 	if err != nil {
 		return err

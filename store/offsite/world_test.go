@@ -288,7 +288,7 @@ func (h *host) open() {
 	var err error
 	h.near, err = local.Open(ctx, local.Config{Dir: h.packs, FS: h.fs, TargetPackBytes: 64 << 10, ReserveBytes: -1, Workers: 1})
 	h.must(err)
-	h.chunks = tiered.New(h.near, nil)
+	h.chunks = tiered.New(h.near)
 	h.s, err = store.Open(ctx, store.Config{Dir: filepath.Join(h.dir, "meta"), Chunks: h.chunks, Workers: 1, Now: h.clock.read})
 	h.must(err)
 	h.connect("")

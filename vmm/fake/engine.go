@@ -102,7 +102,9 @@ func (e *Engine) Boot(ctx context.Context, s vmm.Spec, a vmm.Attach) (vmm.Machin
 	if s.MemBytes < minMemBytes || s.MemBytes%memtrack.PageBytes != 0 {
 		return nil, fmt.Errorf("boot a fake machine: %d bytes of memory; it takes whole pages, and %d bytes at least", s.MemBytes, minMemBytes)
 	}
-	return e.add(s, a, memtrack.NewBuffer(s.MemBytes), nil)
+	memory := memtrack.NewBuffer(s.MemBytes)
+	memory.SetScratch(a.Scratch)
+	return e.add(s, a, memory, nil)
 }
 
 // Restore gives a machine that has read nothing of its memory yet but the working set.
@@ -120,6 +122,7 @@ func (e *Engine) Restore(ctx context.Context, s vmm.Spec, a vmm.Attach, st vmm.S
 		return nil, fmt.Errorf("restore a fake machine: its memory is to have %d bytes, and the source has another number", s.MemBytes)
 	}
 	memory := memtrack.NewLazyBuffer(a.Memory)
+	memory.SetScratch(a.Scratch)
 	if len(a.WorkingSet) > 0 {
 		pages := slices.Compact(slices.Sorted(slices.Values(a.WorkingSet)))
 		if err := memory.View(ctx, pages, make([]byte, len(pages)*memtrack.PageBytes)); err != nil {

@@ -87,7 +87,7 @@ func (c *Client) greet(ctx context.Context, seed []byte) (ackBody, error) {
 
 func refusal(ack ackBody) error {
 	switch {
-	case ack.Code == CodeProtocol || ack.Code == "" && ack.Protocol != Protocol:
+	case ack.Code == CodeProtocol || ack.Protocol != Protocol:
 		return ErrProtocol{Theirs: ack.Protocol, Ours: Protocol}
 	case ack.Code != "":
 		return &AgentError{Code: ack.Code, Message: ack.Message}
@@ -168,8 +168,7 @@ func (c *Client) read() {
 // take hands a frame to the call it belongs to. Frames of calls that have gone are dropped.
 func (c *Client) take(f frame) {
 	if f.Type == typeAck || f.Type == typeRefuse {
-		var ack ackBody
-		if json.Unmarshal(f.Body, &ack) == nil && ack.Nonce == c.nonce {
+		if ack, err := decodeAck(f.Body); err == nil && ack.Nonce == c.nonce {
 			select {
 			case c.hello <- ack:
 			default: // a repeated HELLO's

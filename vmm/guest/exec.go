@@ -2,7 +2,6 @@ package guest
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -134,11 +133,14 @@ func (w *wait) run(ctx context.Context, s Streams) (ExitStatus, error) {
 			if k.err != nil {
 				return ExitStatus{}, k.err
 			}
-			if err := json.Unmarshal(k.reply, &reply); err != nil {
+			var err error
+			if reply, err = decodeExecReply(k.reply); err != nil {
 				return ExitStatus{}, fmt.Errorf("the agent's answer: %w", err)
 			}
 			for sub, part := range map[byte]span{streamOut: reply.Stdout, streamErr: reply.Stderr} {
-				k.from[sub].startAt(part.From)
+				if err := k.from[sub].startAt(part.From); err != nil {
+					return ExitStatus{}, err
+				}
 				if err := k.from[sub].finish(part.To); err != nil {
 					return ExitStatus{}, err
 				}
@@ -206,7 +208,7 @@ func pump(to *outStream, r io.Reader) {
 	}
 }
 
-// checkText refuses what JSON would change.
+// checkText refuses what a body can't hold: the marker, which isn't valid UTF-8.
 func checkText(r ExecRequest) error {
 	for _, list := range [][]string{r.Argv, r.Env, {r.ID, r.Cwd, r.User}} {
 		for _, s := range list {

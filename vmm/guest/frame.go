@@ -22,11 +22,11 @@ import (
 //
 // Bodies by type:
 //
-//	HELLO     host→guest  JSON helloBody. Its layout and the header never change, whatever the protocol's version
-//	ACK       guest→host  JSON ackBody: the session has begun
-//	REFUSE    guest→host  JSON ackBody with a code and a message
-//	REQUEST   host→guest  JSON, by operation (messages.go)
-//	RESPONSE  guest→host  sub 0: JSON, by operation; sub 1: JSON AgentError
+//	HELLO     host→guest  helloBody. Its first fields and the header never change, whatever the protocol's version
+//	ACK       guest→host  ackBody: the session has begun. As HELLO
+//	REFUSE    guest→host  ackBody with a code and a message. As HELLO
+//	REQUEST   host→guest  by operation (messages.go)
+//	RESPONSE  guest→host  sub 0: by operation; sub 1: JSON AgentError
 //	CANCEL    host→guest  empty: the caller of this request has gone
 //	DATA      both        position of the first byte in its stream, then at least one byte of the stream
 //	END       host→guest  position of the end of the stream
@@ -36,7 +36,7 @@ import (
 //	RELEASE   host→guest  empty
 //
 // A position is a count of bytes since the stream began, in 8 bytes of 7 bits each, so none of them is the marker's.
-// The marker isn't valid UTF-8 (C0 never is), so no JSON body holds it, and DATA is cut inside it. A marker in a body
+// The marker isn't valid UTF-8 (C0 never is), so no body of texts or of JSON (body.go) holds it, and DATA is cut inside it. A marker in a body
 // therefore means that the frame was never finished.
 const (
 	headerBytes   = 32

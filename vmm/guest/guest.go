@@ -21,7 +21,7 @@
 //
 // # Invariants
 //
-//   - A frame's body never holds the marker: bytes of streams are cut inside it, JSON can't contain it.
+//   - A frame's body never holds the marker: bytes of streams are cut inside it, JSON and texts can't contain it.
 //   - Neither reading goroutine ever waits for a consumer, nor for a write: credit bounds what may arrive.
 //   - Between HELD and RELEASE neither side writes, and the host doesn't read.
 //   - Output of an exec arrives whole and in order, or the caller gets ErrOutputLost.
@@ -36,24 +36,24 @@ import (
 )
 
 // Protocol is the version both sides say in HELLO; another one is refused with a clear error.
-const Protocol = 1
+const Protocol = 2
 
 // Info is what the agent says of itself.
 type Info struct {
-	Protocol int    `json:"protocol"`
-	Version  string `json:"version"`
-	BootID   string `json:"boot_id"`
+	Protocol int
+	Version  string
+	BootID   string
 }
 
 // Repair is what must be put right after a restore, before the workload runs again.
 type Repair struct {
-	Now        time.Time `json:"now"`        // wall clock to set; zero: leave. Sent as late as possible
-	Seed       []byte    `json:"seed"`       // 64 bytes for the kernel's generator; required with Generation
-	Generation string    `json:"generation"` // written to /run/flash/generation
-	Hostname   string    `json:"hostname"`   // "": leave
-	MAC        string    `json:"mac"`        // "": leave
-	Hooks      bool      `json:"hooks"`      // run /etc/flash/hooks.d/* after the rest and before the thaw; true after fork and rewind
-	Thaw       bool      `json:"thaw"`       // thaw when all has succeeded
+	Now        time.Time // wall clock to set; zero: leave. Sent as late as possible
+	Seed       []byte    // 64 bytes for the kernel's generator; required with Generation
+	Generation string    // written to /run/flash/generation
+	Hostname   string    // "": leave
+	MAC        string    // "": leave
+	Hooks      bool      // run /etc/flash/hooks.d/* after the rest and before the thaw; true after fork and rewind
+	Thaw       bool      // thaw when all has succeeded
 }
 
 // ExecRequest is a command to run.

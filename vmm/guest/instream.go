@@ -43,6 +43,9 @@ func (s *inStream) rebase(grant func(consumed, limit uint64)) {
 func (s *inStream) arrive(off uint64, p []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if off > maxOffset {
+		return errOffset(off)
+	}
 	if !s.known {
 		s.known = true
 		s.start(off)
@@ -73,14 +76,24 @@ func (s *inStream) start(off uint64) {
 }
 
 // startAt does the same for a stream that may never bring a byte.
-func (s *inStream) startAt(off uint64) {
+func (s *inStream) startAt(off uint64) error {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	if off > maxOffset {
+		return errOffset(off)
+	}
 	if !s.known {
 		s.known = true
 		s.start(off)
 	}
-	s.mu.Unlock()
+	return nil
 }
+
+// maxOffset is how far a sender is believed to have come, 36 PB: what follows, and the credit for it, still fit into a
+// position.
+const maxOffset = maxPosition / 2
+
+func errOffset(off uint64) error { return fmt.Errorf("a stream says that it is at byte %d", off) }
 
 // finish says that the stream ends at offset off.
 func (s *inStream) finish(off uint64) error {

@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -96,8 +95,8 @@ func (s *Server) take(l *link, f frame) {
 
 // greet begins a session, or says why not. A repeated HELLO gets its answer again.
 func (s *Server) greet(l *link, f frame) {
-	var h helloBody
-	if json.Unmarshal(f.Body, &h) != nil {
+	h, err := decodeHello(f.Body)
+	if err != nil {
 		return
 	}
 	answer := frame{Type: typeAck, Generation: f.Generation}

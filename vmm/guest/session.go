@@ -164,9 +164,15 @@ func (r *request) respond(reply any, err error) {
 	r.cancel()
 }
 
-// decode reads a request's body.
+// decode reads a request's body that is JSON.
 func decode[T any](body []byte) (v T, err error) {
-	if err = json.Unmarshal(body, &v); err != nil {
+	err = json.Unmarshal(body, &v)
+	return readable(v, err)
+}
+
+// readable says of a request what is wrong with it.
+func readable[T any](v T, err error) (T, error) {
+	if err != nil {
 		err = &AgentError{Code: CodeInvalid, Message: "the request can't be read: " + err.Error()}
 	}
 	return v, err
@@ -178,7 +184,7 @@ func (r *request) prepare(body []byte) (work func() (any, error), err error) {
 	arrived := time.Now()
 	switch r.op {
 	case opExec:
-		b, err := decode[execBody](body)
+		b, err := readable(decodeExec(body))
 		if err != nil {
 			return nil, err
 		}
@@ -205,12 +211,12 @@ func (r *request) prepare(body []byte) (work func() (any, error), err error) {
 			return nil, r.session.server.withProcess(b.ID, func(p Process) error { return p.Resize(b.WindowSize) })
 		}, err
 	case opFreeze:
-		b, err := decode[freezeBody](body)
+		b, err := readable(decodeFreeze(body))
 		return func() (any, error) { return nil, h.Freeze(r.ctx, b.Limit) }, err
 	case opThaw:
 		return func() (any, error) { return nil, h.Thaw(r.ctx) }, nil
 	case opRepair:
-		b, err := decode[Repair](body)
+		b, err := readable(decodeRepair(body))
 		return func() (any, error) { return nil, h.Repair(r.ctx, b, arrived) }, err
 	case opCopyIn:
 		b, err := decode[pathBody](body)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -43,8 +42,7 @@ func (h *rawHost) send(f frame) { h.t.Helper(); h.write(appendFrame(nil, f)) }
 
 func (h *rawHost) hello(generation uint64, protocol int, nonce string) {
 	h.t.Helper()
-	body, _ := json.Marshal(helloBody{Protocol: protocol, Nonce: nonce})
-	h.send(frame{Type: typeHello, Generation: generation, Body: body})
+	h.send(frame{Type: typeHello, Generation: generation, Body: helloBody{Protocol: protocol, Nonce: nonce}.appendTo(nil)})
 }
 
 func (h *rawHost) next() frame {
@@ -84,8 +82,8 @@ func TestFramesOfAnotherGenerationAreDropped(t *testing.T) {
 	}
 	for _, old := range []uint64{5, 4} {
 		h.hello(old, Protocol, "b")
-		var ack ackBody
-		if f := h.next(); f.Type != typeRefuse || json.Unmarshal(f.Body, &ack) != nil || ack.Code != CodeStale || ack.Nonce != "b" {
+		f := h.next()
+		if ack, err := decodeAck(f.Body); f.Type != typeRefuse || err != nil || ack.Code != CodeStale || ack.Nonce != "b" {
 			t.Fatalf("generation %d: %+v", old, f)
 		}
 	}
@@ -94,8 +92,8 @@ func TestFramesOfAnotherGenerationAreDropped(t *testing.T) {
 func TestAnotherProtocolIsRefusedByBothSides(t *testing.T) {
 	h := dialRaw(t, NewServer(newFakeGuest(), Info{}))
 	h.hello(1, 99, "a")
-	var ack ackBody
-	if f := h.next(); f.Type != typeRefuse || json.Unmarshal(f.Body, &ack) != nil || ack.Code != CodeProtocol || ack.Protocol != Protocol {
+	f := h.next()
+	if ack, err := decodeAck(f.Body); f.Type != typeRefuse || err != nil || ack.Code != CodeProtocol || ack.Protocol != Protocol {
 		t.Fatalf("%+v", f)
 	}
 	for _, code := range []string{CodeProtocol, ""} { // one that refuses, and one that doesn't know better
@@ -121,17 +119,16 @@ func answerHello(conn net.Conn, answer func(helloBody) ackBody) {
 		}
 		d.filled(n)
 		for f, ok := d.next(); ok; f, ok = d.next() {
-			var hello helloBody
-			if f.Type != typeHello || json.Unmarshal(f.Body, &hello) != nil {
+			hello, err := decodeHello(f.Body)
+			if f.Type != typeHello || err != nil {
 				continue
 			}
 			ack := answer(hello)
-			body, _ := json.Marshal(ack)
 			kind := typeAck
 			if ack.Code != "" {
 				kind = typeRefuse
 			}
-			conn.Write(appendFrame(nil, frame{Type: kind, Generation: f.Generation, Body: body}))
+			conn.Write(appendFrame(nil, frame{Type: kind, Generation: f.Generation, Body: ack.appendTo(nil)}))
 		}
 	}
 }
@@ -510,10 +507,9 @@ func TestAgentThatWritesAtRestEndsTheSession(t *testing.T) {
 			for f, ok := d.next(); ok; f, ok = d.next() {
 				switch f.Type {
 				case typeHello:
-					var hello helloBody
-					json.Unmarshal(f.Body, &hello)
-					body, _ := json.Marshal(ackBody{Nonce: hello.Nonce, Info: Info{Protocol: Protocol}})
-					far.Write(appendFrame(nil, frame{Type: typeAck, Generation: f.Generation, Body: body}))
+					hello, _ := decodeHello(f.Body)
+					ack := ackBody{Nonce: hello.Nonce, Info: Info{Protocol: Protocol}}
+					far.Write(appendFrame(nil, frame{Type: typeAck, Generation: f.Generation, Body: ack.appendTo(nil)}))
 				case typeHold:
 					p := appendFrame(nil, frame{Type: typeHeld, Generation: f.Generation, ID: f.ID})
 					far.Write(append(p, "one more byte"...))
@@ -622,27 +618,4 @@ func TestRepairTravelsWhole(t *testing.T) {
 	if got.Now.Before(now) || got.Now.Sub(now) > 10*time.Second || got.Generation != "g" || got.Hostname != "h" || got.MAC != "m" || !got.Hooks || !bytes.Equal(got.Seed, r.Seed) {
 		t.Fatalf("%+v", got)
 	}
-}
-
-// FuzzServer feeds whatever comes to an agent that has a session.
-func FuzzServer(f *testing.F) {
-	for _, g := range goldenFrames {
-		g.Generation = 1
-		f.Add(appendFrame(nil, g))
-	}
-	f.Add(appendFrame(nil, frame{Type: typeRequest, Sub: opExec, Generation: 1, ID: 1, Body: []byte(`{"id":"a","argv":["echo","a","b","1"]}`)}))
-	f.Add(appendFrame(appendFrame(nil, frame{Type: typeRequest, Sub: opCopyIn, Generation: 1, ID: 1, Body: []byte(`{"path":"/x"}`)}),
-		frame{Type: typeData, Sub: streamIn, Generation: 1, ID: 1, Body: putData(0, "x")}))
-	f.Fuzz(func(t *testing.T, wire []byte) {
-		s := NewServer(newFakeGuest(), Info{})
-		hello := appendFrame(nil, frame{Type: typeHello, Generation: 1, Body: []byte(`{"protocol":1,"nonce":"n"}`)})
-		conn := struct {
-			io.Reader
-			io.Writer
-			io.Closer
-		}{io.MultiReader(bytes.NewReader(hello), bytes.NewReader(wire)), io.Discard, io.NopCloser(nil)}
-		if err := s.Serve(conn); err != nil {
-			t.Fatal(err)
-		}
-	})
 }

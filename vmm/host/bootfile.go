@@ -9,6 +9,10 @@ import (
 	"flash/store"
 )
 
+// bootFileMode lets a machine's process, which may have a user of its own, read what it is handed. Nobody else gets there: the
+// home is closed.
+const bootFileMode = 0o644
+
 // bootFile gives a kernel or initrd as a file, written from the store once.
 func (h *Host) bootFile(ctx context.Context, snap *store.Snapshot, name string) (string, error) {
 	im, err := snap.Image(ctx, name)
@@ -16,7 +20,7 @@ func (h *Host) bootFile(ctx context.Context, snap *store.Snapshot, name string) 
 		return "", h.explain(fmt.Errorf("bundle: %w", err), "")
 	}
 	path := filepath.Join(h.cfg.Home, "boot", snap.ID().String()[:32]+"-"+name)
-	if st, err := os.Stat(path); err == nil && uint64(st.Size()) == im.Bytes() { // a power cut can leave it empty
+	if st, err := os.Stat(path); err == nil && uint64(st.Size()) == im.Bytes() && st.Mode()&bootFileMode == bootFileMode { // a power cut can leave it empty
 		return path, nil
 	}
 	b, err := im.ReadAll(ctx)
@@ -29,6 +33,7 @@ func (h *Host) bootFile(ctx context.Context, snap *store.Snapshot, name string) 
 	}
 	defer os.Remove(f.Name())
 	_, err = f.Write(b)
+	err = also(err, f.Chmod(bootFileMode))
 	if err = also(err, f.Close()); err == nil {
 		err = os.Rename(f.Name(), path)
 	}

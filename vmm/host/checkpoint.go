@@ -37,26 +37,32 @@ func (h *Host) checkpoint(ctx context.Context, v *vm, label string, pin bool) (C
 	if err != nil {
 		return Checkpoint{}, err
 	}
+	if err := h.store.CheckBudget(store.Ordinary); err != nil { // before the guest is paused for nothing
+		h.wantGC()
+		return Checkpoint{}, h.explain(fmt.Errorf("checkpoint %s: %w", v.id, err), v.id)
+	}
 	c, err := h.takeCut(ctx, g, false)
 	if err != nil {
 		return Checkpoint{}, err
 	}
-	entry, timing, err := h.save(ctx, v, g, c, store.Move{VM: v.id, ExpectHead: g.head, Label: clip(label), Pinned: pin})
+	entry, timing, err := h.save(ctx, v, g, c, store.Ordinary, store.Move{VM: v.id, ExpectHead: g.head, Label: clip(label), Pinned: pin})
 	if err != nil {
 		c.rollback()
 		return Checkpoint{}, err
 	}
 	h.rebase(ctx, g, c, entry)
 	h.rememberWorkingSet(ctx, g)
+	h.rang()
 	out := shown(*entry, entry.Number)
 	out.Timing = &timing
 	return out, nil
 }
 
 // save makes a cut durable and visible. It leaves the cut open: its caller ends it.
-func (h *Host) save(ctx context.Context, v *vm, g *guestVM, c *cut, mv store.Move) (*store.Checkpoint, Timing, error) {
+func (h *Host) save(ctx context.Context, v *vm, g *guestVM, c *cut, purse store.Purse, mv store.Move) (*store.Checkpoint, Timing, error) {
 	began := time.Now()
 	timing := Timing{Pages: c.mem.Len()}
+	defer h.collectIfPressed()
 	fail := func(err error) (*store.Checkpoint, Timing, error) {
 		return nil, timing, h.explain(fmt.Errorf("checkpoint %s: %w", v.id, err), v.id)
 	}
@@ -65,6 +71,7 @@ func (h *Host) save(ctx context.Context, v *vm, g *guestVM, c *cut, mv store.Mov
 		return fail(err)
 	}
 	defer txn.Abort()
+	txn.MayUse(purse)
 	// Disk before memory: most changed pages of a guest are its page cache, equal to blocks just stored.
 	for i, d := range g.disks {
 		stats, err := txn.PutImage(ctx, store.ImageSpec{Name: d.Name, Bytes: d.Overlay.Bytes()}, c.disks[i])
@@ -125,9 +132,11 @@ func (h *Host) bases(ctx context.Context, id store.SnapshotID, g *guestVM) (*sto
 	}
 	out := make([]blockdelta.Base, len(g.disks))
 	for i, d := range g.disks {
-		if out[i], err = snap.Image(ctx, d.Name); err != nil {
+		base, err := snap.Image(ctx, d.Name)
+		if err != nil {
 			return nil, nil, err
 		}
+		out[i] = diskWitness{base, d.Name, g.diskLost}
 	}
 	return snap, out, nil
 }

@@ -123,7 +123,7 @@ func TestAVerbThatWaitsTooLongSaysTheVMIsBusy(t *testing.T) {
 		_, err := w.Start(t.Context(), "a")
 		waiting <- err
 	}()
-	w.discard(v, "test")
+	w.discard(v, status{Reason: "test"})
 	w.must(w.drop(t.Context(), v))
 	unlock()
 	w.fails(<-waiting, CodeVMNotFound)

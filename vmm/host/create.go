@@ -70,6 +70,12 @@ func (h *Host) create(ctx context.Context, r CreateRequest) (VM, error) {
 	if err := checkPorts(r.Ports); err != nil {
 		return VM{}, err
 	}
+	if r.Restart == "" {
+		r.Restart = RestartNo
+	}
+	if err := checkRestart(r.Restart); err != nil {
+		return VM{}, err
+	}
 	if r.Bundle == "" {
 		return VM{}, Errorf(CodeInvalid, "give --bundle; flash bundle ls lists them", "no bundle was named")
 	}
@@ -81,7 +87,7 @@ func (h *Host) create(ctx context.Context, r CreateRequest) (VM, error) {
 		return VM{}, h.explain(err, r.ID)
 	}
 	hw := hardware{Bundle: r.Bundle, VCPUs: r.VCPUs, MemMiB: r.MemMiB, EachCommand: r.Checkpoints, Ports: r.Ports, MAC: newMAC()}
-	v, err := h.add(ctx, r.ID, hw, bundle.Snapshot, nil)
+	v, err := h.add(ctx, r.ID, spec{hw, r.Restart}, bundle.Snapshot, nil)
 	if err != nil {
 		return VM{}, err
 	}
@@ -107,8 +113,8 @@ func (h *Host) bootVM(ctx context.Context, v *vm) error {
 }
 
 // add makes a VM in the store and here. Its caller holds it, and so is the first to do anything with it.
-func (h *Host) add(ctx context.Context, id string, hw hardware, bundle store.SnapshotID, from *store.ForkPoint) (*vm, error) {
-	spec, err := json.Marshal(hw)
+func (h *Host) add(ctx context.Context, id string, of spec, bundle store.SnapshotID, from *store.ForkPoint) (*vm, error) {
+	record, err := json.Marshal(of)
 	if err != nil {
 		return nil, h.explain(err, id)
 	}
@@ -125,14 +131,14 @@ func (h *Host) add(ctx context.Context, id string, hw hardware, bundle store.Sna
 	if taken {
 		return nil, vmExists(id)
 	}
-	err = h.store.CreateVM(ctx, store.VM{ID: id, Created: h.now().UTC(), Spec: spec, State: state, Bundle: bundle}, from)
+	err = h.store.CreateVM(ctx, store.VM{ID: id, Created: h.now().UTC(), Spec: record, State: state, Bundle: bundle}, from)
 	if errors.Is(err, store.ErrExists) {
 		return nil, vmExists(id)
 	}
 	if err != nil {
 		return nil, h.explain(fmt.Errorf("create %s: %w", id, err), id)
 	}
-	v, err := openVM(store.VM{ID: id, Spec: spec, State: state, Bundle: bundle})
+	v, err := openVM(store.VM{ID: id, Spec: record, State: state, Bundle: bundle})
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -23,6 +24,22 @@ type cut struct {
 	pause  time.Duration                   // CPUs stopped
 	freeze time.Duration                   // workload frozen
 	resume func(ctx context.Context) error // ends the pause; nil once it has
+	leave  func()                          // gives its place among the open cuts back; again is harmless
+}
+
+// cutsAtOnce bounds the cuts that are open at one time, over all VMs. A cut holds the changed pages until they are stored:
+// 64 MiB each at least, so that the pause pays for nothing but the copy. More VMs than that would not be stored sooner by
+// cutting them all; they wait for a place while their guests run, and the daemon's memory doesn't grow with their number.
+const cutsAtOnce = 4
+
+// enterCut waits for a place among the open cuts, and gives what gives it back.
+func (h *Host) enterCut(ctx context.Context, g *guestVM) (leave func(), err error) {
+	select {
+	case h.cuts <- struct{}{}:
+		return sync.OnceFunc(func() { <-h.cuts }), nil
+	case <-ctx.Done():
+		return nil, Errorf(CodeVMBusy, "try again when they are done", "checkpoint %s: it waited for its turn behind checkpoints of other VMs: %w", g.id, ctx.Err())
+	}
 }
 
 // takeCut takes the instant and lets the guest go on, unless hold: then c.resume does.
@@ -32,11 +49,20 @@ type cut struct {
 // right before any of the workload runs.
 // Preconditions: the caller holds the VM's op lock; no cut of this guest is open.
 func (h *Host) takeCut(ctx context.Context, g *guestVM, hold bool) (*cut, error) {
+	leave, err := h.enterCut(ctx, g)
+	if err != nil {
+		return nil, err
+	}
 	for attempt := 1; ; attempt++ {
 		c, err := h.tryCut(ctx, g, hold)
+		if err == nil {
+			c.leave = leave
+			return c, nil
+		}
 		// A device may still have written after the scan; nothing is lost, the instant is merely taken again.
-		if err == nil || attempt == 3 || !errors.Is(err, vmm.ErrUnsettled) {
-			return c, err
+		if attempt == 3 || !errors.Is(err, vmm.ErrUnsettled) {
+			leave()
+			return nil, err
 		}
 		h.log.Warn("cut taken again", "vm", g.id, "attempt", attempt, "cause", err)
 	}
@@ -161,6 +187,9 @@ func (c *cut) rollback() {
 	for _, d := range c.disks {
 		d.Rollback()
 	}
+	if c.leave != nil {
+		c.leave()
+	}
 }
 
 // commit forgets: all of it is in the store, and bases are its disks there.
@@ -169,4 +198,5 @@ func (c *cut) commit(bases []blockdelta.Base) {
 	for i, d := range c.disks {
 		d.Commit(bases[i])
 	}
+	c.leave()
 }

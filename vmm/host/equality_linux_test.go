@@ -60,7 +60,7 @@ func (v *testVM) checkpointLooked() (int, instant) {
 		v.t.Fatal(err)
 	}
 	at := look(v.t, g)
-	entry, _, err := v.h.save(ctx, live, g, c, store.Move{VM: v.id, ExpectHead: g.head, Label: "looked at"})
+	entry, _, err := v.h.save(ctx, live, g, c, store.Ordinary, store.Move{VM: v.id, ExpectHead: g.head, Label: "looked at"})
 	if err != nil {
 		v.t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestACheckpointRightAfterALazyRestoreIsComplete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, _, err := h.save(ctx, h.vms[v.id], g, &cut{mem: mem, disks: []*blockdelta.Delta{disk}, state: mustState(t, g, entry.Snapshot, h)}, store.Move{VM: v.id, ExpectHead: n, KeepHead: true, Label: "again"})
+	again, _, err := h.save(ctx, h.vms[v.id], g, &cut{mem: mem, disks: []*blockdelta.Delta{disk}, state: mustState(t, g, entry.Snapshot, h)}, store.Ordinary, store.Move{VM: v.id, ExpectHead: n, KeepHead: true, Label: "again"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,12 +32,20 @@ const (
 	CodeCorrupt            Code = "store_corrupt"
 	CodeNothingChecked     Code = "nothing_checked"
 	CodeNoSpace            Code = "no_space"
+	CodeStoreFull          Code = "store_full" // its own budget is used up, not the disk
 	CodeStoreLocked        Code = "store_locked"
 	CodeUnsupported        Code = "unsupported"
 	CodeCanceled           Code = "canceled"
 	CodeDeadline           Code = "deadline_exceeded"
 	CodeUnauthorized       Code = "unauthorized"
 	CodeDaemon             Code = "daemon_unreachable"
+	CodeRemoteNotFound     Code = "remote_not_found"
+	CodeRemoteExists       Code = "remote_exists"
+	CodeRemoteInUse        Code = "remote_in_use"      // VMs here still read from it
+	CodeRemoteLocked       Code = "remote_locked"      // its key isn't known here
+	CodeRemoteUnreachable  Code = "remote_unreachable" // nothing is lost; try again
+	CodeRemoteRefused      Code = "remote_refused"     // no access, no bucket, not ours, another format
+	CodeNotOwner           Code = "not_owner"          // another host has claimed the VM
 	CodeInternal           Code = "internal"
 )
 

@@ -43,6 +43,8 @@ func explain(err error, home, id string, otherwise Error) error {
 		return &Error{Code: code, Message: oneLine(err.Error()), Remedy: remedy, Err: err}
 	}
 	switch {
+	case errors.Is(err, store.ErrBudget):
+		return say(CodeStoreFull, budgetRemedy)
 	case errors.Is(err, cas.ErrNoSpace), errors.Is(err, syscall.ENOSPC):
 		return say(CodeNoSpace, "free space on the disk of "+home+"; nothing was lost and the VM runs on")
 	case errors.Is(err, store.ErrDatabase):
@@ -68,6 +70,9 @@ func explain(err error, home, id string, otherwise Error) error {
 	}
 	return say(otherwise.Code, otherwise.Remedy)
 }
+
+// budgetRemedy goes from what costs nothing to what costs most.
+const budgetRemedy = "flash gc --apply frees what nothing reaches, flash gc --keep-last 50 --apply thins histories, flash rm removes a VM, flash gc --budget 40G raises the budget; nothing was lost and the VM runs on"
 
 func crashRemedy(id string) string {
 	return fmt.Sprintf("flash logs %s shows its console; flash start %s brings it back from its newest checkpoint", id, id)

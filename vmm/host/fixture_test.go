@@ -152,7 +152,7 @@ func (w *world) open(d Deadlines) {
 	if testing.Verbose() {
 		log = slog.NewTextHandler(os.Stderr, nil)
 	}
-	h, err := New(w.t.Context(), Config{Store: w.meta, Engine: w.engine, Home: w.dir, RunDir: filepath.Join(w.dir, "run"), Log: slog.New(log), MinMemMiB: tinyMemMiB, Deadlines: d})
+	h, err := New(w.t.Context(), Config{Store: w.meta, Engine: w.engine, Home: w.dir, RunDir: filepath.Join(w.dir, "run"), Log: slog.New(log), MinMemMiB: tinyMemMiB, Deadlines: d, Backoff: Backoff{First: 20 * time.Millisecond, Most: 200 * time.Millisecond}})
 	if err != nil {
 		w.t.Fatal(err)
 	}

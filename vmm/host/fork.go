@@ -25,14 +25,19 @@ func (h *Host) Fork(ctx context.Context, r ForkRequest) ([]VM, error) {
 }
 
 func (h *Host) fork(ctx context.Context, r ForkRequest) ([]VM, error) {
-	parent, err := h.find(r.From)
-	if err != nil {
-		return nil, err
-	}
 	if r.Count == 0 {
 		r.Count = max(1, len(r.IDs))
 	}
 	if err := checkFork(r); err != nil {
+		return nil, err
+	}
+	if isTracking(r.From) {
+		if err := h.track(ctx, r.From); err != nil {
+			return nil, err
+		}
+	}
+	parent, err := h.find(r.From)
+	if err != nil {
 		return nil, err
 	}
 	names, release, err := h.reserve(parent.id, r.IDs, r.Count)
@@ -64,7 +69,7 @@ func (h *Host) fork(ctx context.Context, r ForkRequest) ([]VM, error) {
 	if err := group.Wait(); err != nil {
 		for _, child := range children {
 			if child != nil { // it came up, but has nothing of its own yet
-				h.discard(child, "a sibling didn't come up")
+				h.discard(child, status{Reason: "a sibling didn't come up"})
 				err = also(err, h.drop(context.WithoutCancel(ctx), child))
 			}
 		}
@@ -119,6 +124,7 @@ func (h *Host) reserve(parent string, asked []string, count int) (names []string
 		}
 		names = append(names, id)
 	}
+	parent = parent[strings.Index(parent, ":")+1:] // a remote's VM gives its own name
 	for n := 1; len(names) < count; n++ {
 		suffix := "-fork-" + strconv.Itoa(n)
 		id := strings.TrimRight(parent[:min(len(parent), maxIDBytes-len(suffix))], "._-") + suffix
@@ -171,7 +177,7 @@ func (h *Host) forkPoint(ctx context.Context, parent *vm, number *int) (store.Ch
 func (h *Host) forkOne(ctx context.Context, parent *vm, id string, from *store.ForkPoint, snap *store.Snapshot, ports []vmm.Port) (*vm, error) {
 	hw := parent.hw
 	hw.MAC, hw.From, hw.Ports = newMAC(), from, childPorts(parent.hw.Ports, ports)
-	child, err := h.add(ctx, id, hw, parent.bundle, from)
+	child, err := h.add(ctx, id, spec{hw, RestartNo}, parent.bundle, from)
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ type GCRequest struct {
 	Save         bool             `json:"save,omitempty"`          // save Retention (absent: take the rules away) for VMs, or for all others
 	Background   *bool            `json:"background,omitempty"`    // turn the daemon's own collections on or off
 	EveryMinutes int              `json:"every_minutes,omitempty"` // how often at most it collects; 0: as it is
+	BudgetBytes  *int64           `json:"budget_bytes,omitempty"`  // of the packs, from now on; 0: none
 }
 
 // GCReport says what was found and done, or would be, and by which rules.
@@ -29,6 +30,7 @@ type GCReport struct {
 	store.GCReport
 	Rules    map[string]store.Retention `json:"rules"` // saved, by VM; "" is for all others
 	Settings store.Settings             `json:"settings"`
+	Usage    store.Usage                `json:"usage"`
 }
 
 // GC thins histories and frees what nothing reaches, beside everything else.
@@ -40,6 +42,9 @@ func (h *Host) GC(ctx context.Context, r GCRequest) (GCReport, error) {
 	}
 	if r.EveryMinutes < 0 {
 		return GCReport{}, Errorf(CodeInvalid, "give minutes, as in 30", "gc every %d minutes", r.EveryMinutes)
+	}
+	if err := checkBudget(r.BudgetBytes); err != nil {
+		return GCReport{}, err
 	}
 	for _, id := range r.VMs {
 		if _, err := h.find(id); err != nil {
@@ -60,11 +65,30 @@ func (h *Host) GC(ctx context.Context, r GCRequest) (GCReport, error) {
 	if err != nil {
 		return out, h.explain(err, "")
 	}
+	out.Usage = h.store.Usage()
 	return out, nil
 }
 
+// SetBudget bounds the packs from now on; 0: no bound.
+func (h *Host) SetBudget(ctx context.Context, bytes int64) error {
+	if err := checkBudget(&bytes); err != nil {
+		return err
+	}
+	if err := h.saveRules(ctx, GCRequest{BudgetBytes: &bytes}); err != nil {
+		return h.explain(err, "")
+	}
+	return nil
+}
+
+func checkBudget(bytes *int64) error {
+	if bytes == nil || *bytes == 0 || *bytes >= store.MinBudgetBytes {
+		return nil
+	}
+	return Errorf(CodeInvalid, fmt.Sprintf("give %d MiB or more, or none", store.MinBudgetBytes>>20), "%d bytes are no budget for a store", *bytes)
+}
+
 func (h *Host) saveRules(ctx context.Context, r GCRequest) error {
-	if r.Background != nil || r.EveryMinutes > 0 {
+	if r.Background != nil || r.EveryMinutes > 0 || r.BudgetBytes != nil {
 		set, err := h.store.Settings(ctx)
 		if err != nil {
 			return err
@@ -74,6 +98,9 @@ func (h *Host) saveRules(ctx context.Context, r GCRequest) error {
 		}
 		if r.EveryMinutes > 0 {
 			set.GCEveryMinutes = r.EveryMinutes
+		}
+		if r.BudgetBytes != nil {
+			set.BudgetBytes = *r.BudgetBytes
 		}
 		if err := h.store.SetSettings(ctx, set); err != nil {
 			return err
@@ -106,6 +133,7 @@ func (h *Host) collect(ctx context.Context, o store.GCOptions) (store.GCReport, 
 		return report, h.explain(err, "")
 	}
 	if o.Apply {
+		h.release(ctx)
 		freed, err := h.removeBootFiles(ctx)
 		report.Freed += freed
 		if err != nil {
@@ -185,6 +213,7 @@ func (h *Host) Upkeep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		case <-h.gcWanted:
 		}
 		ran, err := h.upkeep(ctx, last)
 		if ran || err != nil {
@@ -206,12 +235,15 @@ func (h *Host) upkeep(ctx context.Context, last time.Time) (ran bool, err error)
 	if set.GCEveryMinutes > 0 {
 		every = time.Duration(set.GCEveryMinutes) * time.Minute
 	}
-	if h.now().Sub(last) < every {
+	// Near the end of the budget every byte counts, and there is no time to wait.
+	pressing := h.store.Usage().Pressing()
+	if h.now().Sub(last) < every && !pressing {
 		return false, nil
 	}
 	garbage, known := h.store.Garbage()
 	due, err := h.store.Due(ctx)
-	if err != nil || known && garbage < upkeepGarbage && due == 0 {
+	worth := garbage >= upkeepGarbage || pressing && garbage > 0
+	if err != nil || known && !worth && due == 0 {
 		return false, err
 	}
 	report, err := h.collect(ctx, store.GCOptions{Apply: true, Budget: cas.SweepBudget{CopyBytes: upkeepCopyBytes, Pace: pace}})
@@ -221,6 +253,21 @@ func (h *Host) upkeep(ctx context.Context, last time.Time) (ran bool, err error)
 	h.log.Info("background gc", "removed_checkpoints", len(report.Removed), "freed_bytes", report.Freed, "live_bytes", report.Sweep.LiveBytes,
 		"dead_bytes", report.Sweep.DeadBytes, "postponed_packs", report.Sweep.Postponed, "took", report.Took.Round(time.Millisecond))
 	return true, nil
+}
+
+// wantGC asks Upkeep to look now.
+func (h *Host) wantGC() {
+	select {
+	case h.gcWanted <- struct{}{}:
+	default:
+	}
+}
+
+// collectIfPressed asks for a collection when the store's budget is nearly used up.
+func (h *Host) collectIfPressed() {
+	if h.store.Usage().Pressing() {
+		h.wantGC()
+	}
 }
 
 // pace waits as long as the bytes should have taken.

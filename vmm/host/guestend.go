@@ -13,7 +13,7 @@ func (h *Host) adopt(v *vm, g *guestVM) error {
 	h.watchers.Add(1)
 	h.mu.Unlock()
 	v.mu.Lock()
-	v.guest = g
+	v.guest, v.cameUp = g, h.now()
 	v.mu.Unlock()
 	h.setState(v, status{State: StateRunning, Process: g.machine.Process()})
 	go h.watch(v, g)
@@ -28,6 +28,8 @@ func (h *Host) watch(v *vm, g *guestVM) {
 	for !g.ended() {
 		select {
 		case <-g.machine.Done():
+		case lost := <-g.diskLost:
+			g.lose(lost.Error())
 		case <-tick.C:
 			if err := trimConsole(h.consolePath(v.id)); err != nil {
 				h.log.Warn("console not trimmed", "vm", v.id, "cause", err)
@@ -55,6 +57,7 @@ func (h *Host) noteEnd(v *vm, g *guestVM) {
 	v.mu.Unlock()
 	h.log.Warn("guest ended", "vm", v.id, "reason", s.Reason, "detail", g.machine.Exit().Detail)
 	h.record(v)
+	h.keep(v)
 }
 
 // letGo ends a VM's guest on purpose and says why. Precondition: what it held is saved, or given up.
@@ -70,9 +73,10 @@ func (h *Host) letGo(v *vm, g *guestVM, s status) {
 	h.record(v)
 }
 
-// discard ends a guest, if there is one, without saving it.
-func (h *Host) discard(v *vm, reason string) {
+// discard ends a guest, if there is one, without saving it, and says why.
+func (h *Host) discard(v *vm, s status) {
 	if g := h.running(v); g != nil {
-		h.letGo(v, g, status{State: StateStopped, Reason: reason})
+		s.State = StateStopped
+		h.letGo(v, g, s)
 	}
 }

@@ -32,6 +32,8 @@ type guestVM struct {
 	ports  []vmm.Port // to be published, by the host ports they have got
 	memory *witness   // nil: booted
 
+	diskLost chan error // capacity 1: a block that can never come
+
 	restoredFrom store.SnapshotID       // zero: booted, or its working set is remembered
 	broughtIn    []uint64               // pages brought in before it ran
 	closing      atomic.Bool            // the host ends it on purpose; its end is no crash
@@ -140,11 +142,12 @@ func (h *Host) prepare(ctx context.Context, b bring) (*guestVM, vmm.Attach, erro
 	if err != nil {
 		return nil, vmm.Attach{}, h.explain(err, b.id)
 	}
-	overlay, err := blockdelta.New(disk, h.scratchDir())
+	lost := make(chan error, 1)
+	overlay, err := blockdelta.New(diskWitness{disk, "disk0", lost}, h.scratchDir())
 	if err != nil {
 		return nil, vmm.Attach{}, h.explain(err, b.id)
 	}
-	g := &guestVM{id: b.id, disks: []vmm.Disk{{Name: "disk0", Overlay: overlay}}, base: b.snap.ID(), head: b.head}
+	g := &guestVM{id: b.id, disks: []vmm.Disk{{Name: "disk0", Overlay: overlay}}, diskLost: lost, base: b.snap.ID(), head: b.head}
 	g.hold(&g.basePin, b.snap.Pin())
 	if g.dir, err = os.MkdirTemp(h.cfg.RunDir, "m"); err == nil {
 		err = os.MkdirAll(filepath.Dir(h.consolePath(b.id)), 0o700)
@@ -156,7 +159,7 @@ func (h *Host) prepare(ctx context.Context, b bring) (*guestVM, vmm.Attach, erro
 	if err := trimConsole(h.consolePath(b.id)); err != nil {
 		h.log.Warn("console not trimmed", "vm", b.id, "cause", err)
 	}
-	return g, vmm.Attach{Dir: g.dir, Disks: g.disks, Ports: b.ports, Console: h.consolePath(b.id)}, nil
+	return g, vmm.Attach{Dir: g.dir, Disks: g.disks, Ports: b.ports, Console: h.consolePath(b.id), Scratch: h.scratchDir()}, nil
 }
 
 // greet lets a new machine run and has its agent put clock, randomness and identity right before the workload goes on.

@@ -27,6 +27,8 @@ type Config struct {
 	Now     func() time.Time // nil: time.Now
 	Log     *slog.Logger     // nil: none
 
+	Remotes   Remotes   // nil: there are none
+	Backoff   Backoff   // of VMs that are brought back
 	MinMemMiB int       // the least a VM may have; 0: what a Linux guest needs
 	Deadlines Deadlines // of the waits on guests and engines
 }
@@ -41,6 +43,11 @@ type Host struct {
 	deadlines Deadlines
 	answers   *answers
 	runs      runs
+	remotes   *remotes
+	keeper    *keeper
+	cuts      chan struct{} // a token for each open cut; capacity cutsAtOnce
+
+	gcWanted chan struct{} // holds one token when a collection shouldn't wait for its time
 
 	watchers sync.WaitGroup // one a running machine
 
@@ -74,7 +81,12 @@ func New(ctx context.Context, c Config) (*Host, error) {
 	}
 	h := &Host{
 		cfg: c, store: c.Store, engine: c.Engine, now: c.Now, log: c.Log, deadlines: c.Deadlines.orDefaults(), answers: newAnswers(c.Now),
-		runs: runs{now: c.Now, known: map[string]*run{}}, vms: map[string]*vm{}, reserved: map[string]bool{},
+		cuts: make(chan struct{}, cutsAtOnce), keeper: newKeeper(c.Backoff), runs: runs{now: c.Now, known: map[string]*run{}}, vms: map[string]*vm{}, reserved: map[string]bool{},
+		gcWanted: make(chan struct{}, 1),
+	}
+	var err error
+	if h.remotes, err = loadRemotes(c.Home, c.Remotes); err != nil {
+		return nil, err
 	}
 	records, err := h.store.VMs(ctx)
 	if err != nil {
@@ -89,11 +101,20 @@ func New(ctx context.Context, c Config) (*Host, error) {
 		h.settle(v)
 		v.unlock()
 	}
+	for _, k := range h.remotes.all() {
+		h.follow(k)
+	}
+	for _, v := range slices.Collect(maps.Values(h.vms)) { // the first may already be coming back
+		h.keep(v)
+	}
 	return h, nil
 }
 
 // reasonStarting is that of a VM whose first guest hasn't come up yet.
 const reasonStarting = "being started"
+
+// reasonDaemon is that of a VM that was stopped because the daemon was.
+const reasonDaemon = "the daemon was stopped"
 
 // settle makes the record of a VM true that an earlier daemon left as running: its machine, should it still live, is
 // ended, and the VM is crashed.
@@ -119,6 +140,8 @@ func (h *Host) Close(ctx context.Context) error {
 	h.closed = true
 	vms := slices.Collect(maps.Values(h.vms))
 	h.mu.Unlock()
+	h.keeper.end()
+	h.keeper.running.Wait()
 	errs := make([]error, len(vms))
 	var group errgroup.Group
 	group.SetLimit(closeAtOnce)
@@ -133,11 +156,15 @@ func (h *Host) Close(ctx context.Context) error {
 	h.gone = true
 	h.mu.Unlock()
 	for _, v := range vms {
-		h.discard(v, "the daemon was stopped while another operation ran")
+		h.discard(v, status{Reason: reasonDaemon + " while another operation ran", Kept: true})
 		<-v.op // it has no guest now, so what still runs ends
 		v.unlock()
 	}
 	h.watchers.Wait()
+	for _, k := range h.remotes.all() {
+		k.unfollow()
+		errs = append(errs, k.shut())
+	}
 	return errors.Join(errs...)
 }
 
@@ -154,9 +181,9 @@ func (h *Host) stopForShutdown(ctx context.Context, v *vm) error {
 	if h.running(v) == nil {
 		return nil
 	}
-	err = h.stop(ctx, v, false, "the daemon was stopped", "before the daemon stopped")
+	err = h.stop(ctx, v, stopping{status: status{Reason: reasonDaemon, Kept: true, Saved: true}, label: "before the daemon stopped", purse: store.Overdraft})
 	if err != nil {
-		h.discard(v, "the daemon was stopped, and its present couldn't be saved")
+		h.discard(v, status{Reason: reasonDaemon + ", and its present couldn't be saved", Kept: true})
 	}
 	return err
 }
@@ -167,5 +194,5 @@ func (h *Host) Info(ctx context.Context) (Info, error) {
 	if err != nil {
 		return Info{}, h.explain(err, "")
 	}
-	return Info{Version: h.cfg.Version, PID: os.Getpid(), Home: h.cfg.Home, Capabilities: caps}, nil
+	return Info{Version: h.cfg.Version, PID: os.Getpid(), Home: h.cfg.Home, Capabilities: caps, Usage: h.store.Usage()}, nil
 }

@@ -107,7 +107,7 @@ func (h *Host) swap(ctx context.Context, v *vm, old *guestVM, entry store.Checkp
 		coming <- restored{g, err}
 	}()
 	// The present is the head until the new guest is: a daemon that is killed meanwhile comes back to it.
-	present, _, err := h.save(ctx, v, old, c, store.Move{VM: v.id, ExpectHead: old.head, Label: fmt.Sprintf("before rewind to %d", entry.Number)})
+	present, _, err := h.save(ctx, v, old, c, store.Reserve, store.Move{VM: v.id, ExpectHead: old.head, Label: fmt.Sprintf("before rewind to %d", entry.Number)})
 	savedAt := time.Now()
 	next := <-coming
 	h.log.Debug("guest swapped", "vm", v.id, "cut", cutAt.Sub(began), "save", savedAt.Sub(cutAt), "restore", time.Since(cutAt))
@@ -133,7 +133,7 @@ func (h *Host) swap(ctx context.Context, v *vm, old *guestVM, entry store.Checkp
 	old.closing.Store(true)
 	c.rollback() // what was cut is in the store, and the old guest takes no other cut
 	if err := h.adopt(v, next.guest); err != nil {
-		h.letGo(v, old, status{State: StateStopped, Reason: "the daemon was stopped"})
+		h.letGo(v, old, status{State: StateStopped, Reason: reasonDaemon, Kept: true})
 		return nil, nil, err
 	}
 	h.abandon(old)

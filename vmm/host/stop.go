@@ -19,39 +19,54 @@ func (h *Host) Stop(ctx context.Context, r StopRequest) (VM, error) {
 	}
 	defer unlock()
 	if h.running(v) == nil {
+		v.mu.Lock()
+		s, wantsBack := v.state, v.wantsBack()
+		v.mu.Unlock()
+		if wantsBack { // it shall not come back, then
+			h.setState(v, status{State: StateStopped, Reason: "stopped, after: " + s.Reason})
+		}
 		return h.view(ctx, v) // it is what was asked for
 	}
-	if err := h.stop(ctx, v, r.Discard, "stopped", "before stop"); err != nil {
+	if err := h.stop(ctx, v, stopping{discard: r.Discard, status: status{Reason: "stopped"}, label: "before stop", purse: store.Reserve}); err != nil {
 		return VM{}, err
 	}
 	return h.view(ctx, v)
 }
 
+// stopping says how a guest is stopped and why.
+type stopping struct {
+	discard bool   // its present
+	status  status // that it has then: why, and what the next daemon shall do
+	label   string
+	purse   store.Purse // what its present may use
+}
+
 // stop saves the present and ends the guest; until all is written, it can still go on.
-func (h *Host) stop(ctx context.Context, v *vm, discard bool, reason, label string) error {
+func (h *Host) stop(ctx context.Context, v *vm, how stopping) error {
 	g, err := h.need(v, "stop")
 	if err != nil {
 		return err
 	}
 	goOn := func(context.Context) error { return nil }
-	if !discard {
+	if !how.discard {
 		c, err := h.takeCut(ctx, g, true)
 		if err != nil {
 			return err
 		}
 		goOn = c.resume
 		h.rememberWorkingSet(ctx, g)
-		entry, _, err := h.save(ctx, v, g, c, store.Move{VM: v.id, ExpectHead: g.head, Label: label})
+		entry, _, err := h.save(ctx, v, g, c, how.purse, store.Move{VM: v.id, ExpectHead: g.head, Label: how.label})
 		if err != nil {
 			c.rollback()
 			return also(err, goOn(ctx))
 		}
 		h.rebase(ctx, g, c, entry)
 	}
-	if err := h.store.AppendLedger(ctx, v.id, "stop", map[string]any{"reason": reason, "discarded": discard}); err != nil {
+	if err := h.store.AppendLedger(ctx, v.id, "stop", map[string]any{"reason": how.status.Reason, "discarded": how.discard}); err != nil {
 		return also(h.explain(err, v.id), goOn(ctx))
 	}
-	h.letGo(v, g, status{State: StateStopped, Reason: reason})
+	how.status.State = StateStopped
+	h.letGo(v, g, how.status)
 	return nil
 }
 
@@ -70,21 +85,33 @@ func (h *Host) Start(ctx context.Context, id string) (VM, error) {
 	if h.running(v) != nil {
 		return h.view(ctx, v)
 	}
+	if isTracking(id) {
+		return VM{}, Errorf(CodeInvalid, "flash fork "+id+" makes a VM of it; flash pull "+id+" brings it here", "%s is a remote's own and doesn't run here", id)
+	}
+	notice, err := h.bringUp(ctx, v)
+	if err != nil {
+		return VM{}, err
+	}
+	out, err := h.view(ctx, v)
+	out.Notice = notice
+	return out, err
+}
+
+// bringUp starts a VM that has no guest. Precondition: the caller holds it.
+func (h *Host) bringUp(ctx context.Context, v *vm) (notice string, err error) {
 	record, err := h.store.VM(ctx, v.id)
 	if err != nil {
-		return VM{}, h.explain(err, id)
+		return "", h.explain(err, v.id)
 	}
 	if record.Head < 0 {
 		if err := h.bootVM(ctx, v); err != nil {
-			return VM{}, err
+			return "", err
 		}
-		out, err := h.view(ctx, v)
-		out.Notice = "it had no checkpoint yet and was booted anew from its bundle"
-		return out, err
+		return "it had no checkpoint yet and was booted anew from its bundle", nil
 	}
-	entry, snap, err := h.target(ctx, id, record.Head)
+	entry, snap, err := h.target(ctx, v.id, record.Head)
 	if err != nil {
-		return VM{}, err
+		return "", err
 	}
 	kind := "start"
 	v.mu.Lock()
@@ -93,11 +120,9 @@ func (h *Host) Start(ctx context.Context, id string) (VM, error) {
 	}
 	v.mu.Unlock()
 	if err := h.wake(ctx, v, entry, snap, kind); err != nil {
-		return VM{}, err
+		return "", err
 	}
-	out, err := h.view(ctx, v)
-	out.Notice = fmt.Sprintf("it goes on from checkpoint %d; %s", entry.Number, connectionsNotice)
-	return out, err
+	return fmt.Sprintf("it goes on from checkpoint %d; %s", entry.Number, connectionsNotice), nil
 }
 
 // Remove removes a VM with its history. What only it kept is freed by the next gc.
@@ -125,6 +150,6 @@ func (h *Host) Remove(ctx context.Context, r RemoveRequest) error {
 			}
 		}
 	}
-	h.discard(v, "being removed")
+	h.discard(v, status{Reason: "being removed"})
 	return h.drop(ctx, v)
 }

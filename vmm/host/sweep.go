@@ -15,7 +15,7 @@ func (h *Host) scratchDir() string { return filepath.Join(h.cfg.Home, scratchNam
 
 // halfMade are the files that are made under another name first, or live without one: by these names only until their
 // maker was killed. By folder of the home.
-var halfMade = map[string]string{"boot": "new-*", scratchName: "overlay-*.scratch"}
+var halfMade = map[string]string{"boot": "new-*", scratchName: "*.scratch"}
 
 // sweep removes what a host that was killed has left in its home. Precondition: no other host uses it.
 func sweep(home string) error {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"flash/store"
 	"flash/vmm"
@@ -21,7 +22,13 @@ const (
 	StateCrashed = "crashed"
 )
 
-// hardware is a VM's own part of its store record: what it is made of. It never changes after Create.
+// spec is a VM's own part of its store record.
+type spec struct {
+	hardware
+	Restart string `json:"restart,omitempty"` // a policy; "", of older records: no
+}
+
+// hardware is what a VM is made of. It never changes after Create.
 type hardware struct {
 	Bundle      string           `json:"bundle"`
 	VCPUs       int              `json:"vcpus"`
@@ -39,6 +46,8 @@ type status struct {
 	State   string      `json:"state"`
 	Reason  string      `json:"reason,omitempty"`
 	Process vmm.Process `json:"process"`
+	Kept    bool        `json:"kept,omitempty"`  // stopped by the daemon for its own sake: it comes back if its policy says so
+	Saved   bool        `json:"saved,omitempty"` // and nothing was lost by it
 }
 
 // vm is one VM in this process.
@@ -51,6 +60,10 @@ type vm struct {
 	recording sync.Mutex // held while the state is written, so that the last one set is the last one written
 
 	mu      sync.Mutex // guards the rest
+	restart string     // a policy
+	keeping bool       // a goroutine brings it back
+	returns int        // in a row
+	cameUp  time.Time  // when its last guest did
 	state   status
 	guest   *guestVM            // nil when nothing runs
 	image   *bundle.ImageConfig // nil: not read yet
@@ -60,8 +73,16 @@ type vm struct {
 // openVM reads a VM's record. The caller holds the VM.
 func openVM(r store.VM) (*vm, error) {
 	v := &vm{id: r.ID, op: make(chan struct{}, 1), bundle: r.Bundle}
-	if err := json.Unmarshal(r.Spec, &v.hw); err != nil {
+	var of spec
+	if err := json.Unmarshal(r.Spec, &of); err != nil {
 		return nil, Errorf(CodeCorrupt, "run flash check", "VM %s: its record can't be read: %w", r.ID, err)
+	}
+	v.hw, v.restart = of.hardware, of.Restart
+	if v.restart == "" {
+		v.restart = RestartNo
+	}
+	if err := checkRestart(v.restart); err != nil {
+		return nil, Errorf(CodeCorrupt, "run flash check", "VM %s: its record: %w", r.ID, err)
 	}
 	if len(r.State) > 0 {
 		if err := json.Unmarshal(r.State, &v.state); err != nil {
@@ -189,23 +210,12 @@ func (h *Host) view(ctx context.Context, v *vm) (VM, error) {
 	if err != nil {
 		return VM{}, h.explain(err, v.id)
 	}
-	history, err := h.store.History(ctx, v.id)
-	if errors.Is(err, store.ErrNotFound) {
-		return VM{}, noVM(v.id)
-	}
-	if err != nil {
-		return VM{}, h.explain(err, v.id)
-	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	out := VM{
 		ID: v.id, State: v.state.State, Reason: v.state.Reason, Bundle: v.hw.Bundle, VCPUs: v.hw.VCPUs, MemMiB: v.hw.MemMiB,
-		Created: record.Created, EachCommand: v.hw.EachCommand, Ports: v.hw.Ports, From: v.hw.From,
-	}
-	for _, c := range history {
-		if c.From == nil {
-			out.Checkpoints++
-		}
+		Created: record.Created, EachCommand: v.hw.EachCommand, Ports: v.hw.Ports, From: v.hw.From, Restart: v.restart,
+		Checkpoints: record.Checkpoints, Replication: h.lagsOf(v.id),
 	}
 	if record.Head >= 0 {
 		out.Head = &record.Head
@@ -228,6 +238,9 @@ func (h *Host) List(ctx context.Context) ([]VM, error) {
 	}
 	out := make([]VM, 0, len(records))
 	for _, r := range records {
+		if isTracking(r.ID) { // a remote's, not ours
+			continue
+		}
 		one, err := h.Get(ctx, r.ID)
 		if isCode(err, CodeVMNotFound) { // removed since
 			continue

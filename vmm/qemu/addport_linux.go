@@ -3,6 +3,8 @@ package qemu
 import (
 	"context"
 	"fmt"
+	"os"
+	"strconv"
 	"strings"
 
 	"flash/vmm"
@@ -20,6 +22,10 @@ func (m *machine) AddPort(ctx context.Context, p vmm.Port) (vmm.Port, error) {
 		return vmm.Port{}, m.explain(fmt.Sprintf("publish port %d", p.Guest), err)
 	}
 	if text = strings.TrimSpace(text); text != "" {
+		if first := firstOpenPort(); p.Host != 0 && p.Host < first && m.in.user != nil {
+			return vmm.Port{}, fmt.Errorf("publish port %d at %d: QEMU runs without privilege, and ports below %d are closed to it; choose a higher one, or open them: sysctl net.ipv4.ip_unprivileged_port_start=%d",
+				p.Guest, p.Host, first, p.Host)
+		}
 		return vmm.Port{}, fmt.Errorf("publish port %d at %d: QEMU says %q", p.Guest, p.Host, text)
 	}
 	if p.Host == 0 {
@@ -35,4 +41,15 @@ func (m *machine) AddPort(ctx context.Context, p vmm.Port) (vmm.Port, error) {
 	m.ports = append(m.ports, p)
 	m.mu.Unlock()
 	return p, nil
+}
+
+// firstOpenPort is from where on anybody may listen.
+func firstOpenPort() int {
+	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+	if err == nil {
+		if n, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+			return n
+		}
+	}
+	return 1024
 }

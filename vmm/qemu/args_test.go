@@ -21,11 +21,11 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 func TestArgumentsAreThoseOfTheLayout(t *testing.T) {
 	tcg := hostFacts("7.2.22", "tcg", "")
 	kvm := hostFacts("8.2.1", "kvm", "AuthenticAMD-25-1-1-01234567")
-	boot := &bootFrom{kernel: "/b/vmlinuz", initrd: "/b/initrd", cmdline: "flash.agent=1", mac: "52:54:00:12:34:56"}
+	boot := &bootFrom{files: make([]*os.File, 2), cmdline: "flash.agent=1", mac: "52:54:00:12:34:56"}
 	for name, got := range map[string][]string{
 		"tcg-boot": arguments(shape{tcg, 2, 512 << 20, 1}, boot),
 		"tcg-wait": arguments(shape{tcg, 1, 4 << 30, 2}, nil),
-		"kvm-boot": arguments(shape{kvm, 1, 512 << 20, 1}, &bootFrom{kernel: "/b/vmlinuz"}),
+		"kvm-boot": arguments(shape{kvm, 1, 512 << 20, 1}, &bootFrom{files: make([]*os.File, 1)}),
 		"kvm-wait": arguments(shape{kvm, 1, 512 << 20, 0}, nil),
 	} {
 		// One option a line, with its value.
@@ -52,7 +52,7 @@ func TestArgumentsAreThoseOfTheLayout(t *testing.T) {
 func TestBootedAndRestoredMachinesHaveTheSameDevices(t *testing.T) {
 	for _, f := range []vmm.Facts{hostFacts("7.2.22", "tcg", ""), hostFacts("7.2.22", "kvm", "x")} {
 		s := shape{f, 2, 1 << 30, 3}
-		booted := arguments(s, &bootFrom{kernel: "k", initrd: "i"})
+		booted := arguments(s, &bootFrom{files: make([]*os.File, 2)})
 		waiting := arguments(s, nil)
 		if i := slices.Index(booted, "-kernel"); !slices.Equal(booted[:i], waiting[:i]) {
 			t.Errorf("%s:\n%q\n%q", f.MachineType, booted[:i], waiting[:i])

@@ -32,7 +32,7 @@ func (e *Engine) assemble(ctx context.Context, in *instance, a vmm.Attach, base 
 	}
 	hear := m.hear
 	in.hears.Store(&hear)
-	if m.disks, err = serveDisks(a, e.log); err != nil {
+	if m.disks, err = serveDisks(a, in.user, e.log); err != nil {
 		return nil, err
 	}
 	if err := m.disks.plug(ctx, in.qmp, a.Disks); err != nil {
@@ -43,7 +43,7 @@ func (e *Engine) assemble(ctx context.Context, in *instance, a vmm.Attach, base 
 			return nil, err
 		}
 	}
-	if m.memory, err = openMemory(ctx, in.id.PID, in.shape.memBytes, base, e.support()); err != nil {
+	if m.memory, err = openMemory(ctx, in.id.PID, in.shape.memBytes, base, a.Scratch, e.support()); err != nil {
 		return nil, fmt.Errorf("memory: %w", err)
 	}
 	m.tracker = m.memory.Tracker()

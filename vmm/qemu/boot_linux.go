@@ -25,15 +25,13 @@ func (e *Engine) Boot(ctx context.Context, s vmm.Spec, a vmm.Attach) (vmm.Machin
 	if err != nil {
 		return nil, fmt.Errorf("boot: %w", err)
 	}
-	for what, path := range map[string]string{"kernel": s.Kernel, "initrd": s.Initrd} {
-		if path == "" && what == "initrd" {
-			continue
-		}
-		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
-			return nil, fmt.Errorf("boot: the %s %q isn't a file%s", what, path, because(err))
-		}
+	boot := &bootFrom{cmdline: s.Cmdline, mac: s.MAC}
+	defer boot.close()
+	users, _ := e.confined()
+	if err := boot.open(s.Kernel, s.Initrd, users != nil); err != nil {
+		return nil, fmt.Errorf("boot: %w", err)
 	}
-	in, err := e.spawn(ctx, shape, &bootFrom{kernel: s.Kernel, initrd: s.Initrd, cmdline: s.Cmdline, mac: s.MAC})
+	in, err := e.spawn(ctx, shape, boot)
 	if err != nil {
 		return nil, fmt.Errorf("boot: %w", err)
 	}
@@ -46,4 +44,33 @@ func (e *Engine) Boot(ctx context.Context, s vmm.Spec, a vmm.Attach) (vmm.Machin
 	e.log.Debug("machine made", "pid", in.id.PID, "took", time.Since(began))
 	e.pool.warm(shape) // what is booted will be rewound
 	return m, nil
+}
+
+// open opens what the machine starts from. others: it must be readable by everybody who has a descriptor of it, because it
+// is opened once more, by the descriptor, by another user.
+func (b *bootFrom) open(kernel, initrd string, others bool) error {
+	for i, path := range []string{kernel, initrd} {
+		what := []string{"kernel", "initrd"}[i]
+		if path == "" && what == "initrd" {
+			continue
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return fmt.Errorf("the %s %q isn't a file%s", what, path, because(err))
+		}
+		b.files = append(b.files, f)
+		switch info, err := f.Stat(); {
+		case err != nil || !info.Mode().IsRegular():
+			return fmt.Errorf("the %s %q isn't a file%s", what, path, because(err))
+		case others && info.Mode().Perm()&0o004 == 0:
+			return fmt.Errorf("the %s %q has mode %#o: QEMU, which has a user of its own, can't read it", what, path, info.Mode().Perm())
+		}
+	}
+	return nil
+}
+
+func (b *bootFrom) close() {
+	for _, f := range b.files {
+		f.Close()
+	}
 }

@@ -12,7 +12,7 @@ const Name = "qemu"
 
 // Layout is the version of the device layout that arguments gives a machine. A state loads only into the layout it was
 // saved from, so any change of a device, its address or its order counts this up.
-const Layout = "1"
+const Layout = "2"
 
 // ChannelName is what the guest finds the agent's port by (/sys/class/virtio-ports/*/name).
 const ChannelName = "flash.agent"
@@ -20,7 +20,8 @@ const ChannelName = "flash.agent"
 // Config is what an engine is made with. The zero value works.
 type Config struct {
 	Binary   string       // "": qemu-system-x86_64 from PATH
-	RunDir   string       // QEMU's working folder; "": the root folder, so that no mount is kept busy
+	RunDir   string       // the host's folder of sockets: told to QEMU in its environment, so that leftovers can be found
+	Cgroup   string       // the host's name among control groups, nobody else's; "": QEMUs have no limits
 	PoolSize int          // waiting processes; 0: 2, negative: none
 	Accel    string       // "tcg", "kvm"; "": kvm if it truly works here, else tcg
 	Memory   string       // restrictions, joined by commas (see restrictions); "": the best that works here

@@ -2,9 +2,14 @@ package qemu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"flash/blockdelta/nbd"
 	"flash/vmm"
@@ -16,15 +21,18 @@ const maxSocketPath = 107
 // disks serves a machine's overlays to its QEMU. The zero value serves none.
 type disks struct {
 	server *nbd.Server
-	path   string
+	dir    string
 }
 
-// serveDisks makes the server; QEMU connects later.
-func serveDisks(a vmm.Attach, log *slog.Logger) (disks, error) {
+// socketName is the disks' socket in Attach.Dir.
+const socketName = "disk.sock"
+
+// serveDisks makes the server; QEMU, which runs as user, connects later.
+func serveDisks(a vmm.Attach, user *syscall.Credential, log *slog.Logger) (disks, error) {
 	if len(a.Disks) == 0 {
 		return disks{}, nil
 	}
-	path := filepath.Join(a.Dir, "disk.sock")
+	path := filepath.Join(a.Dir, socketName)
 	if len(path) > maxSocketPath {
 		return disks{}, fmt.Errorf("disks: the path of the socket, %s, is longer than %d bytes", path, maxSocketPath)
 	}
@@ -35,7 +43,14 @@ func serveDisks(a vmm.Attach, log *slog.Logger) (disks, error) {
 	for _, d := range a.Disks {
 		server.SetExport(d.Name, d.Overlay)
 	}
-	return disks{server, path}, nil
+	err = own(a.Dir, user, 0o710) // enter it, but neither list nor change it
+	if err == nil {
+		err = own(path, user, 0o660)
+	}
+	if err != nil {
+		return disks{}, fmt.Errorf("disks: let QEMU use %s: %w", path, errors.Join(err, server.Close()))
+	}
+	return disks{server, a.Dir}, nil
 }
 
 // close ends the server and removes its socket; it returns when no request is being served. Precondition: the QEMU has ended.
@@ -51,10 +66,17 @@ func (d disks) close() error {
 // reconnect-delay: requests wait for a server that is away, and are sent again; without it the guest gets EIO at once and
 // its file system goes on with lost data. discard and detect-zeroes make freed blocks cost nothing.
 func (d disks) plug(ctx context.Context, q *monitor, list []vmm.Disk) error {
+	if len(list) == 0 {
+		return nil
+	}
+	path, err := d.lend(ctx, q)
+	if err != nil {
+		return fmt.Errorf("disks: %w", err)
+	}
 	for i, disk := range list {
 		node := map[string]any{
 			"driver": "nbd", "node-name": diskNode(i), "export": disk.Name,
-			"server":          map[string]string{"type": "unix", "path": d.path},
+			"server":          map[string]string{"type": "unix", "path": path},
 			"reconnect-delay": 60, "open-timeout": 10, "discard": "unmap", "detect-zeroes": "unmap",
 		}
 		if err := q.call(ctx, "blockdev-add", node, nil); err != nil {
@@ -69,4 +91,21 @@ func (d disks) plug(ctx context.Context, q *monitor, list []vmm.Disk) error {
 		}
 	}
 	return nil
+}
+
+// lend gives QEMU the folder of its socket as a descriptor, which it keeps for as long as it may have to connect again, and
+// tells the socket's path from there: the folders above it are closed to QEMU's user.
+func (d disks) lend(ctx context.Context, q *monitor) (path string, err error) {
+	folder, err := os.OpenFile(d.dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return "", err
+	}
+	defer folder.Close()
+	var there struct {
+		FD int `json:"fd"`
+	}
+	if err := q.callWith(ctx, "add-fd", nil, &there, rights(folder)); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("/proc/self/fd/%d/%s", there.FD, socketName), nil
 }

@@ -11,9 +11,16 @@
 //	fd 4  the guest's serial console, copied by us to Attach.Console
 //	fd 5  the agent's virtio-serial port "flash.agent"; it is Channel(), connected before the guest exists,
 //	      so that a restored guest sees no event on it and goes on inside its old session
+//	fd 6  the kernel, and 7 the initrd, of a machine that boots
+//	later, over the monitor: Attach.Dir, as a descriptor to reach the disks' socket from, and files that states go through
 //
 // Guest memory is a memory-backend-memfd: it has no name in any file system. Disks are NBD clients of blockdelta/nbd over
 // a unix socket in Attach.Dir, the only file of a machine besides its console.
+//
+// What it is not given: where this process is root, each QEMU runs as a user of its own, without a name, group, capability
+// or a way to get one (account_linux.go), inside a control group of its own that bounds what it takes (cgroup_linux.go).
+// It opens no file by a path that leads through our folders: they are closed to it. -sandbox takes from it the system calls
+// that it can do without. Probe says what of this can be had, and why not.
 //
 // Invariants (the numbers are those of ARCHITECTURE.md)
 //
@@ -24,7 +31,7 @@
 //   - Nothing compensates by deleting state (I10): Close ends a process and removes sockets, nothing else.
 //   - A process is killed only after its start time and executable were found unchanged.
 //
-// Order of ending a machine: kill → tracker and pager end → reap → disks → base memory released → Done.
+// Order of ending a machine: kill → tracker and pager end → reap → its control group → disks → base memory released → Done.
 //
 // Lock order: Engine.mu, pool.mu and machine.mu are never held together, nor across a call to the monitor.
 //

@@ -22,6 +22,8 @@ type Engine struct {
 	restricted   []string // Config.Memory
 	callDeadline time.Duration
 	log          *slog.Logger
+	groups       *cgroups          // nil: none; the probe finds out whether they can be used
+	noLimits     map[string]string // why some, or all, can't be had
 	spawner      *spawner
 	pool         *pool
 	bases        *bases
@@ -61,12 +63,10 @@ func New(c Config) (*Engine, error) {
 		binary: binary, runDir: c.RunDir, accel: c.Accel, restricted: restricted, callDeadline: callDeadline, log: c.Log,
 		spawner: newSpawner(), bases: newBases(),
 	}
-	if e.runDir == "" {
-		e.runDir = "/"
-	}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
+	e.groups, e.noLimits = openCgroups(c.Cgroup, e.log)
 	size := c.PoolSize
 	switch {
 	case size == 0:
@@ -80,6 +80,13 @@ func New(c Config) (*Engine, error) {
 
 // Name is "qemu".
 func (e *Engine) Name() string { return Name }
+
+// confined gives the users that QEMUs run as, and their control groups; nil: ours. Precondition: a probe succeeded.
+func (e *Engine) confined() (*accounts, *cgroups) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.probed.accounts, e.probed.groups
+}
 
 // CanRestore says what differs between the machine a state was taken from and those made here.
 func (e *Engine) CanRestore(ctx context.Context, f vmm.Facts) error {
@@ -110,6 +117,7 @@ func (e *Engine) Close() error {
 			return true
 		})
 		e.spawner.close()
+		e.groups.close()
 	})
 	return errors.Join(errs...)
 }

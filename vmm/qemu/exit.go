@@ -22,6 +22,7 @@ type ending struct {
 	memory     error  // its memory could not be served any more
 	panicked   bool   // GUEST_PANICKED
 	shutdown   string // reason in the SHUTDOWN event; "" if none came
+	passed     string // the limit of memory, in bytes, it was ended for; "": none
 	status     error  // of the process; nil: 0
 	stderr     string // last line
 	console    string // last line
@@ -54,6 +55,9 @@ func (e ending) exit() vmm.Exit {
 		err = fmt.Errorf("%s: %w", e.processTag, err)
 	}
 	detail := e.stderr
+	if e.passed != "" {
+		detail = fmt.Sprintf("QEMU took more memory than its control group's limit of %s bytes", e.passed)
+	}
 	if detail == "" {
 		detail = err.Error()
 	}

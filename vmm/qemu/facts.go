@@ -43,7 +43,7 @@ func compareFacts(want, here vmm.Facts) error {
 
 // hostFacts are the facts of machines made here. version is "7.2.22", cpuFlags stands for the host's CPU (KVM only).
 //
-// Under TCG the model "max" is fixed by QEMU's version alone, which is compared; under KVM "host" is the host's own CPU, so
+// Under TCG the model (tcgCPU) is fixed by QEMU's version alone, which is compared; under KVM "host" is the host's own CPU, so
 // the fact carries a digest of it. q35 is versioned by name; microvm isn't, so there QEMU's version is what fixes it.
 // Under TCG it must be q35: half the boots of a microvm hang in timer calibration. Under KVM it must be microvm, which
 // boots where KVM is itself emulated and a q35 doesn't.
@@ -55,6 +55,6 @@ func hostFacts(version, accel, hostCPU string) vmm.Facts {
 	}
 	major, rest, _ := strings.Cut(version, ".")
 	minor, _, _ := strings.Cut(rest, ".")
-	f.MachineType, f.CPU = "pc-q35-"+major+"."+minor, "max"
+	f.MachineType, f.CPU = "pc-q35-"+major+"."+minor, tcgCPU
 	return f
 }

@@ -11,9 +11,9 @@ import (
 
 // On a slow machine with Linux 6.1 some of these starts are seen before the child is what it will be.
 func TestChildIsKnownByItsProgramAndCanBeKilled(t *testing.T) {
-	program, err := exec.LookPath("sleep")
+	sleep, err := exec.LookPath("sleep")
 	if err == nil {
-		program, err = filepath.EvalSymlinks(program)
+		sleep, err = filepath.EvalSymlinks(sleep)
 	}
 	if err != nil {
 		t.Skip(err)
@@ -21,12 +21,12 @@ func TestChildIsKnownByItsProgramAndCanBeKilled(t *testing.T) {
 	s := newSpawner()
 	defer func() { s.refuse(); s.close() }()
 	for range 200 {
-		p, err := s.start(program, "/", []string{"1000"}, nil)
+		p, err := s.start(program{binary: sleep, args: []string{"1000"}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p.id.Exe != program {
-			t.Errorf("process %d is known as %s, not as %s", p.id.PID, p.id.Exe, program)
+		if p.id.Exe != sleep {
+			t.Errorf("process %d is known as %s, not as %s", p.id.PID, p.id.Exe, sleep)
 			if err := unix.Kill(p.id.PID, unix.SIGKILL); err != nil { // end would wait for ever
 				t.Fatal(err)
 			}
@@ -45,7 +45,7 @@ func TestChildThatRunsOurOwnProgramIsKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := s.start(self, "/", []string{"-test.run=^$"}, nil)
+	p, err := s.start(program{binary: self, args: []string{"-test.run=^$"}})
 	if err != nil {
 		t.Fatal(err)
 	}

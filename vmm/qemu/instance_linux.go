@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"flash/vmm"
@@ -16,6 +17,7 @@ import (
 type instance struct {
 	*process
 	shape   shape
+	user    *syscall.Credential // whom it runs as; nil: as we do
 	qmp     *monitor
 	console *net.UnixConn
 	channel *net.UnixConn
@@ -80,7 +82,17 @@ func (in *instance) start(e *Engine, boot *bootFrom) (talk *net.UnixConn, err er
 		}
 		*stream.ours, theirs = conn, append(theirs, file)
 	}
-	in.process, err = e.spawner.start(e.binary, e.runDir, arguments(in.shape, boot), theirs)
+	inherited := theirs
+	if boot != nil {
+		inherited = append(inherited[:len(theirs):len(theirs)], boot.files...) // from bootFD on; the caller closes them
+	}
+	users, groups := e.confined()
+	group, err := groups.make(in.shape)
+	if err != nil {
+		return talk, err
+	}
+	in.user = users.take()
+	in.process, err = e.spawner.start(program{binary: e.binary, args: arguments(in.shape, boot), files: inherited, user: in.user, run: e.runDir, group: group})
 	return talk, err
 }
 
@@ -97,11 +109,17 @@ func (in *instance) blame(err error) error {
 		return err
 	}
 	waitFor(in.ended, shutdownDeadline)
-	if line := in.said.lastLine(); line != "" {
-		return fmt.Errorf("%w: QEMU's last words: %q", err, line)
+	// Its words may come a moment after its end is seen: another goroutine copies them.
+	for deadline := time.Now().Add(lastWordsLimit); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if line := in.said.lastLine(); line != "" {
+			return fmt.Errorf("%w: QEMU's last words: %q", err, line)
+		}
 	}
 	return err
 }
+
+// lastWordsLimit is for one that ended without a word, and for the copying of those of another on a loaded machine.
+const lastWordsLimit = 200 * time.Millisecond
 
 // close ends the process and its streams, whatever of them is there. For an instance that hasn't become a machine.
 func (in *instance) close() {

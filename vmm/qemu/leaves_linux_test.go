@@ -82,7 +82,7 @@ func TestFailedStartLeavesNothing(t *testing.T) {
 		broken.Data[i] ^= 0x55
 	}
 	script := filepath.Join(shortDir(t), "mute")
-	if err := os.WriteFile(script, []byte("#!/bin/sh\n[ \"$1\" = --version ] && exec qemu-system-x86_64 --version\necho it is broken >&2\nexit 3\n"), 0o700); err != nil {
+	if err := os.WriteFile(script, []byte("#!/bin/sh\n[ \"$1\" = --version ] && exec qemu-system-x86_64 --version\necho it is broken >&2\nexit 3\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	mute := testEngine(t, Config{PoolSize: -1, Binary: script})

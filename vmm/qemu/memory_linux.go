@@ -13,16 +13,17 @@ import (
 
 // memorySupport is what this host can do with a guest's memory.
 type memorySupport struct {
-	lazy    bool   // absent pages come in when they are touched
-	shared  bool   // machines of one snapshot share memory
-	tracker string // "pagemap-scan", "soft-dirty", "hash-compare"
-	reasons map[string]string
+	lazy      bool   // absent pages come in when they are touched
+	shared    bool   // machines of one snapshot share memory
+	tracker   string // "pagemap-scan", "soft-dirty", "hash-compare"
+	forOthers string // why a process without privilege can't have a userfaultfd; "": it can
+	reasons   map[string]string
 }
 
 // probeMemory tries everything on memory of this process; some milliseconds.
 func probeMemory(ctx context.Context) memorySupport {
-	s := memorySupport{reasons: map[string]string{}}
 	can, why := uffd.Probe()
+	s := memorySupport{reasons: map[string]string{}, forOthers: why["others"]}
 	s.lazy = can.Missing && can.Inject
 	s.shared = s.lazy // the same private mapping gives both
 	switch {
@@ -66,18 +67,19 @@ type guestMemory struct {
 	pager   *uffd.Pager      // nil: nothing is absent
 	backed  *memtrack.Backed // nil: pager is not
 	tracker memtrack.Tracker
+	scratch string
 }
 
 // openMemory takes hold of the RAM of a QEMU process that runs no guest code yet, and begins to track it. base nil: a
 // booting machine, whose absent pages truly are zero. Otherwise the RAM holds what base holds: page by page when touched, or,
-// where that can't be done, all of it before this returns.
-func openMemory(ctx context.Context, pid int, bytes uint64, base *sharedBase, s memorySupport) (_ *guestMemory, err error) {
+// where that can't be done, all of it before this returns. scratch is Attach's.
+func openMemory(ctx context.Context, pid int, bytes uint64, base *sharedBase, scratch string, s memorySupport) (_ *guestMemory, err error) {
 	span, backing, err := findRAM(pid, bytes)
 	if err != nil {
 		return nil, err
 	}
 	scans := s.tracker == (&pagemap.Scan{}).Name()
-	m := &guestMemory{span: span}
+	m := &guestMemory{span: span, scratch: scratch}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, m.close())
@@ -132,6 +134,9 @@ func newTracker(name string, restored bool) memtrack.Tracker {
 
 // Span says where the RAM is in the process.
 func (m *guestMemory) Span() memtrack.Span { return m.span }
+
+// Scratch is the folder for copies of its pages that don't fit into memory.
+func (m *guestMemory) Scratch() string { return m.scratch }
 
 // sparse is what memory with absent pages can tell a tracker.
 type sparse interface {

@@ -36,7 +36,7 @@ func restored(t *testing.T, b *bases, key string, src memtrack.Source, s memoryS
 	}
 	c := memtest.Start(t, int(src.Slots()), true)
 	c.Write(t, 0, 64, 0xff) // what a firmware had put there; not part of the snapshot
-	m, err := openMemory(t.Context(), c.Span().PID, src.Slots()*memtrack.PageBytes, base, s)
+	m, err := openMemory(t.Context(), c.Span().PID, src.Slots()*memtrack.PageBytes, base, "", s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestBootedMemoryReportsWhatWasThereAndWhatIsWritten(t *testing.T) {
 			const pages = 1024
 			c := memtest.Start(t, pages, true)
 			c.Write(t, 10, 2, 1) // firmware
-			m, err := openMemory(t.Context(), c.Span().PID, pages*memtrack.PageBytes, nil, s)
+			m, err := openMemory(t.Context(), c.Span().PID, pages*memtrack.PageBytes, nil, "", s)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -165,7 +165,7 @@ func TestMachinesOfOneKeyShareOneBaseUntilTheLastEnds(t *testing.T) {
 
 func TestMemoryOfTheWrongSizeIsRefused(t *testing.T) {
 	c := memtest.Start(t, 64, true)
-	if _, err := openMemory(context.Background(), c.Span().PID, 65*memtrack.PageBytes, nil, memorySupport{tracker: "hash-compare"}); err == nil {
+	if _, err := openMemory(context.Background(), c.Span().PID, 65*memtrack.PageBytes, nil, "", memorySupport{tracker: "hash-compare"}); err == nil {
 		t.Error("memory of 64 pages was taken for 65")
 	} else {
 		t.Log(err)

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os/exec"
 
+	"flash/memtrack/pagemap"
 	"flash/vmm"
 )
 
@@ -13,6 +14,8 @@ import (
 type probed struct {
 	capabilities vmm.Capabilities
 	memory       memorySupport
+	accounts     *accounts // nil: QEMUs run as we do
+	groups       *cgroups  // nil: they run where we do
 }
 
 // Probe finds out what this host can do: once; a probe that was cut short is not remembered.
@@ -64,10 +67,27 @@ func (e *Engine) probe(ctx context.Context) (*probed, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("finding out what this host can do: %w", err)
 	}
+	needs := "" // what keeps a process without privilege from its userfaultfd, if it is to have one
+	if memory.lazy || memory.tracker == (&pagemap.Scan{}).Name() {
+		needs = memory.forOthers
+	}
+	users, why := newAccounts(ctx, e.binary, accel, needs)
+	if why != "" {
+		reasons["own user"] = why
+	}
+	maps.Copy(reasons, e.noLimits)
+	groups := e.groups
+	if groups != nil {
+		if err := groups.try(ctx, e.binary, shape{vcpus: 1, memBytes: minMemBytes}); err != nil {
+			groups, reasons["limits"] = nil, err.Error()
+		}
+	}
 	e.probed = &probed{
+		groups:   groups,
+		accounts: users,
 		capabilities: vmm.Capabilities{
 			Facts:   hostFacts(version, accel, hostCPU),
-			Tracker: memory.tracker, LazyPager: memory.lazy, Shared: memory.shared, Reasons: reasons,
+			Tracker: memory.tracker, LazyPager: memory.lazy, Shared: memory.shared, OwnUser: users != nil, Limits: groups.names(), Reasons: reasons,
 		},
 		memory: memory,
 	}

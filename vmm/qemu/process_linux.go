@@ -23,13 +23,14 @@ type process struct {
 	cmd    *exec.Cmd
 	said   *tail // its standard error
 	pidfd  *os.File
+	group  *cgroup // nil: none of its own
 	ended  chan struct{}
 	reaped func() error
 }
 
 // adopt takes over a child that was just started with PidFD set to pidfd.
-func adopt(cmd *exec.Cmd, pidfd int, said *tail) (*process, error) {
-	p := &process{cmd: cmd, said: said, ended: make(chan struct{})}
+func adopt(cmd *exec.Cmd, pidfd int, said *tail, group *cgroup) (*process, error) {
+	p := &process{cmd: cmd, said: said, group: group, ended: make(chan struct{})}
 	p.reaped = sync.OnceValue(p.wait)
 	abandon := func(err error) (*process, error) {
 		cmd.Process.Kill() // our child, not yet reaped: its number is its own
@@ -98,6 +99,7 @@ func (p *process) reap() error { return p.reaped() }
 func (p *process) wait() error {
 	defer p.pidfd.Close()
 	err := p.cmd.Wait()
+	p.group.remove()
 	if errors.Is(err, syscall.ECHILD) {
 		return nil // reaped by the tracer it died under
 	}

@@ -246,3 +246,50 @@ func FuzzParseMessage(f *testing.F) {
 		shutdownReason(event{m.Event, m.Data})
 	})
 }
+
+// A monitor whose lines are whatever they are, but for the ids, answers every call with a reply or an error, in time.
+func FuzzMonitor(f *testing.F) {
+	for _, seed := range []string{
+		greeting + "\n" + `{"return": {}, "id": 1}` + "\n" + `{"return": {"status": "running"}, "id": 2}` + "\n" + `{"event": "MIGRATION", "data": {"status": "completed"}}`,
+		greeting + "\n" + `{"error": {"class": "C", "desc": "d"}}` + "\n" + `{"return": 7, "id": 2}`, "\n\n", `{"event":"STOP"}` + "\r\n" + greeting + greeting,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, said []byte) {
+		q, p := fakeMonitor(t, 10*time.Second, func(event) {})
+		w := q.watch("MIGRATION")
+		defer w.stop()
+		go func() {
+			p.conn.Write(said)
+			p.conn.CloseWrite()
+		}()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		var answer struct {
+			Status string `json:"status"`
+		}
+		if q.handshake(ctx) == nil {
+			q.call(ctx, "query-status", nil, &answer)
+		}
+		w.migrated(ctx)
+		if ctx.Err() != nil {
+			t.Fatal("a call outlived its connection")
+		}
+	})
+}
+
+// What slirp lists, connections of the guest's among it, gives forwards of TCP port numbers or none.
+func FuzzForwards(f *testing.F) {
+	f.Add("Hub -1 (net0):\n  Protocol[State]    FD  Source Address  Port   Dest. Address  Port RecvQ SendQ\n  TCP[HOST_FORWARD]  11       127.0.0.1 39493       10.0.2.15  8080     0     0\n", 8080)
+	f.Add("TCP[HOST_FORWARD] 1 2 -3 4 99999 6", 4)
+	f.Fuzz(func(t *testing.T, text string, guest int) {
+		for _, p := range parseForwards(text) {
+			if p.Host < 0 || p.Host > 65535 || p.Guest < 0 || p.Guest > 65535 {
+				t.Fatalf("%q gives %+v", text, p)
+			}
+		}
+		if p, err := chosenPort(text, guest, nil); err == nil && p.Guest != guest {
+			t.Fatalf("asked for %d, got %+v", guest, p)
+		}
+	})
+}

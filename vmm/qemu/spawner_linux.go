@@ -48,30 +48,57 @@ func (s *spawner) close() {
 
 var errEngineClosed = errors.New("the engine was closed")
 
-// start runs a program with files as descriptors 3 and up. The files stay the caller's.
-func (s *spawner) start(binary, dir string, args []string, files []*os.File) (*process, error) {
+// RunVariable is the name under which a QEMU's environment tells Config.RunDir, by which those of a host are known.
+const RunVariable = "FLASH_RUN"
+
+// program is what a child runs.
+type program struct {
+	binary string
+	args   []string
+	files  []*os.File          // descriptors 3 and up; they stay the caller's
+	user   *syscall.Credential // nil: ours
+	run    string
+	group  *cgroup // nil: ours; it ends with the process, or when there is none
+}
+
+// start runs a program.
+func (s *spawner) start(p program) (_ *process, err error) {
+	defer func() {
+		if err != nil {
+			p.group.remove()
+		}
+	}()
 	said := new(tail)
 	pidfd := -1
-	cmd := exec.Command(binary, args...)
-	cmd.Dir, cmd.Stderr, cmd.ExtraFiles = dir, said, files
-	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C"} // nothing of ours, least of all secrets
+	cmd := exec.Command(p.binary, p.args...)
+	cmd.Dir = "/" // no mount is kept busy
+	cmd.Stderr, cmd.ExtraFiles = said, p.files
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C", RunVariable + "=" + p.run} // nothing of ours, least of all secrets
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Pdeathsig: unix.SIGKILL,
-		Setsid:    true, // a ^C at the terminal is for us, not for the machines
-		PidFD:     &pidfd,
+		Pdeathsig:  unix.SIGKILL,
+		Setsid:     true, // a ^C at the terminal is for us, not for the machines
+		PidFD:      &pidfd,
+		Credential: p.user,
 	}
+	p.group.place(cmd.SysProcAttr)
 	cmd.WaitDelay = time.Second
 	failed := make(chan error, 1)
 	if hasEnded(s.refused) {
 		return nil, errEngineClosed
 	}
 	select {
-	case s.requests <- func() { failed <- cmd.Start() }:
+	case s.requests <- func() {
+		err := renounce(p.user != nil)
+		if err == nil {
+			err = cmd.Start()
+		}
+		failed <- err
+	}:
 	case <-s.refused:
 		return nil, errEngineClosed
 	}
 	if err := <-failed; err != nil {
-		return nil, fmt.Errorf("start %s: %w", binary, err)
+		return nil, fmt.Errorf("start %s: %w", p.binary, err)
 	}
-	return adopt(cmd, pidfd, said)
+	return adopt(cmd, pidfd, said, p.group)
 }

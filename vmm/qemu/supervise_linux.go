@@ -19,7 +19,7 @@ func (m *machine) supervise() {
 
 	m.mu.Lock()
 	m.exit = ending{
-		closed: closed, memory: memoryLost, panicked: m.panicked, shutdown: m.shutdown, status: status,
+		closed: closed, memory: memoryLost, panicked: m.panicked, shutdown: m.shutdown, status: status, passed: m.in.group.limitPassed(),
 		stderr: m.in.said.lastLine(), console: m.console.said.lastLine(), panicLine: m.console.panicLine(),
 		processTag: fmt.Sprintf("QEMU (process %d)", m.in.id.PID),
 	}.exit()

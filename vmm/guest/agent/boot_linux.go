@@ -13,6 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// runtimeEnv is for the agent alone. Go's runtime interrupts whatever has run for 10 ms by a signal; right after a restore
+// under emulation everything takes that long, and a signal costs 700 basic blocks to be translated.
+const runtimeEnv = "GODEBUG=asyncpreemptoff=1"
+
 const (
 	rootDevice = "/dev/vda"
 	rootLimit  = 20 * time.Second // for the root disk to appear after the modules have been loaded
@@ -258,9 +262,9 @@ func becomeInit() error {
 		if err := writeNameFiles(); err != nil {
 			return err
 		}
-		return fmt.Errorf("go on as %s: %w", agentPath, unix.Exec(agentPath, []string{agentPath, "serve"}, env))
+		return fmt.Errorf("go on as %s: %w", agentPath, unix.Exec(agentPath, []string{agentPath, "serve"}, append(env, runtimeEnv)))
 	}
-	attr := &syscall.ProcAttr{Dir: "/", Env: env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setsid: true}}
+	attr := &syscall.ProcAttr{Dir: "/", Env: append(env[:len(env):len(env)], runtimeEnv), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setsid: true}}
 	if _, err := syscall.ForkExec(agentPath, []string{agentPath, "serve"}, attr); err != nil {
 		return fmt.Errorf("start the agent beside %s: %w", init[0], err)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -84,6 +85,13 @@ func mountRoot() error {
 		if err := unix.Mount("/"+dir, filepath.Join(root, dir), "", unix.MS_BIND, ""); err != nil {
 			return fmt.Errorf("mount %s there: %w", dir, err)
 		}
+	}
+	if err := unix.Mount("cgroup2", filepath.Join(root, "sys/fs/cgroup"), "cgroup2", 0, ""); err != nil {
+		return fmt.Errorf("mount control groups: %w", err)
+	}
+	// As udev has it on a common host; without that only root's QEMUs could use it.
+	if err := os.Chmod(filepath.Join(root, "dev/kvm"), 0o666); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
 	}
 	for _, dir := range []string{"dev/shm", "dev/pts"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {

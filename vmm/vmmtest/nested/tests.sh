@@ -13,9 +13,9 @@ run memtrack -test.skip 'MoreThanAnArena'
 run memtrack/pagemap
 run memtrack/uffd
 # No guest: command lines, messages, states, memory, processes.
-run vmm/qemu -test.run 'EveryFact|Argument|Parse|QMP|Monitor|InEveryWayOfWorking|BootedMemory|ShareOneBase|WrongSize|TestChild|Restriction|KVMIsTried|Older'
+run vmm/qemu -test.run 'EveryFact|Argument|Parse|QMP|Monitor|InEveryWayOfWorking|BootedMemory|ShareOneBase|WrongSize|TestChild|Restriction|KVMIsTried|Older|ControlGroup|Limits'
 # Guests.
-run vmm/qemu -test.v -test.run 'KVMMachine|KVMRefuses|KVMTracking|WithoutUserfaultfd'
+run vmm/qemu -test.v -test.run 'KVMMachine|KVMRefuses|KVMTracking|WithoutUserfaultfd|LeastItNeeds|PassesItsLimit'
 run vmm/host -test.v -test.run 'KVMStory'
 echo "== done, $(cut -d ' ' -f 1 /proc/uptime) s, status $status"
 exit $status

@@ -1,0 +1,4 @@
+package remote
+
+// SplitCatalogue is splitCatalogue.
+func SplitCatalogue(packs []Catalogued) [][]Catalogued { return splitCatalogue(packs) }
