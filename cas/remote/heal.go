@@ -64,7 +64,7 @@ func (r *Remote) recatalogue(ctx context.Context) (RecatalogueStats, error) {
 	r.refreshMu.Lock()
 	defer r.refreshMu.Unlock()
 	var st RecatalogueStats
-	if err := r.refreshLocked(ctx); err != nil && !errors.Is(err, ErrCatalogue) && !errors.Is(err, bucket.ErrIntegrity) {
+	if err := r.refreshLocked(ctx); err != nil && !isBadCatalogue(err) {
 		return st, err
 	}
 	if _, err := r.damagedCatalogues(ctx); err != nil { // of the future, say: nothing is touched then
@@ -136,7 +136,7 @@ func (r *Remote) damagedCatalogues(ctx context.Context) ([]string, error) {
 		}
 		switch {
 		case err == nil || errors.Is(err, bucket.ErrNotFound): // another host's, a moment ago
-		case errors.Is(err, ErrCatalogue) && !errors.Is(err, ErrNewer), errors.Is(err, bucket.ErrIntegrity), errors.Is(err, bucket.ErrTooLarge):
+		case isBadCatalogue(err) && !errors.Is(err, ErrNewer):
 			damaged = append(damaged, info.Key)
 		default:
 			return nil, fmt.Errorf("%s: %w", info.Key, err)

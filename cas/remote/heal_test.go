@@ -49,9 +49,10 @@ func TestCatalogueIsMadeAgainFromThePacks(t *testing.T) {
 		"plain": func() (*memoryBucket, func() *remote.Remote) {
 			return plain, func() *remote.Remote { return mustOpen(t, remote.Config{Bucket: plain}) }
 		},
-		"with other keys in lists": func() (*memoryBucket, func() *remote.Remote) {
-			b := veiled{newBucket()}
-			return b.memoryBucket, func() *remote.Remote { return mustOpen(t, remote.Config{Bucket: b}) }
+		"sealed": func() (*memoryBucket, func() *remote.Remote) {
+			below := newBucket()
+			b := sealed(t, below)
+			return below, func() *remote.Remote { return mustOpen(t, remote.Config{Bucket: b}) }
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

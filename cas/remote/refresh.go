@@ -102,7 +102,7 @@ func (r *Remote) readCatalogues(ctx context.Context, unread []bucket.Info, round
 			switch {
 			case errors.Is(err, bucket.ErrNotFound):
 				lost[i] = true
-			case errors.Is(err, ErrCatalogue) || errors.Is(err, bucket.ErrIntegrity) || errors.Is(err, bucket.ErrTooLarge):
+			case isBadCatalogue(err):
 				damaged[i] = fmt.Errorf("%s: %w", info.Key, err)
 			case err != nil:
 				return fmt.Errorf("%s: %w", info.Key, err)
@@ -123,19 +123,27 @@ func (r *Remote) readCatalogues(ctx context.Context, unread []bucket.Info, round
 }
 
 func (r *Remote) readCatalogue(ctx context.Context, key string, round uint64) error {
-	p := r.cache.catalogue(key)
-	if p != nil && r.takeCatalogue(key, p, round) == nil {
+	if p := r.cache.catalogue(key); p != nil && r.takeCatalogue(key, p, round) == nil {
 		return nil
 	}
-	p, err := r.getCatalogue(ctx, key)
-	if err != nil {
-		return err
+	for again := false; ; again = true {
+		p, err := r.getCatalogue(ctx, key)
+		if err == nil {
+			err = r.takeCatalogue(key, p, round)
+		}
+		if err == nil {
+			r.cache.storeCatalogue(key, p)
+			return nil
+		}
+		if again || !isBadCatalogue(err) || errors.Is(err, ErrNewer) {
+			return err // damaged on the way it is damaged once
+		}
 	}
-	if err := r.takeCatalogue(key, p, round); err != nil {
-		return err
-	}
-	r.cache.storeCatalogue(key, p)
-	return nil
+}
+
+// isBadCatalogue tells that an object was read and isn't what a catalogue is.
+func isBadCatalogue(err error) bool {
+	return errors.Is(err, ErrCatalogue) || errors.Is(err, bucket.ErrIntegrity) || errors.Is(err, bucket.ErrTooLarge)
 }
 
 // getCatalogue reads a catalogue object from the bucket.

@@ -59,8 +59,8 @@ func (o *Offsite) claim(ctx context.Context, at refAt, h *manifest.History) (Ref
 
 // Remove takes a VM's ref out of the bucket. Its packs go with the next collections. ErrNoRef, ErrNotOwner.
 //
-// What stays is a tombstone of some hundred bytes, so that the epochs of a later VM of that name go on, and so that a
-// removal can't hit what another host has put in its place meanwhile: there is no removal with a condition.
+// What stays is a tombstone of some hundred bytes, until a collection that comes when the grace is over: buckets have no
+// removal with a condition, and one without could hit what another host has put in its place meanwhile.
 func (o *Offsite) Remove(ctx context.Context, vm string) error {
 	done, err := o.turns.take(ctx, vm)
 	if err != nil {

@@ -7,11 +7,13 @@ import (
 	"flash/cas"
 )
 
-// condemned is the one object that collections move: who collects now, and which packs are to go.
+// condemned is the one object that collections move: who collects now, and what is to go.
 type condemned struct {
 	object
 	Collector *collector      `json:"collector"` // null: nobody collects
 	Packs     []condemnedPack `json:"packs"`
+	// Tombstones are VMs whose refs were removed long ago: these refs are being deleted.
+	Tombstones []string `json:"tombstones,omitempty"`
 }
 
 // collector is the collection that runs. It is dead when the object hasn't changed for leaseTime.

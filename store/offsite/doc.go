@@ -30,7 +30,7 @@
 //	12  4  bytes of the history (store/manifest), at most 256 times those of its frame
 //	16  4  bytes of it as it is stored here
 //	20 16  the owner's host id, not zero
-//	36  8  epoch, from 1; grows with every change of owner, and goes on after a tombstone
+//	36  8  epoch, from 1; grows with every change of owner, and goes on after a tombstone, as long as that is there
 //	44  8  seq, from 1; grows with every write
 //	52  8  when the owner became that
 //	60  8  when it was written
@@ -48,6 +48,7 @@
 //	"flash":"lease"         host, host_name, flashvm, began, renewed (how often), packs (relied on, ascending)
 //	"flash":"hold"          host, host_name, flashvm, since, snapshots (with all they reach), packs (whole)
 //	"flash":"condemned"     collector: null, or host, host_name, run (random), began, renewed;
+//	                        tombstones: VMs whose refs, removed long ago, are being deleted; absent: none;
 //	                        packs: each pack, content (hash that names the object), bytes, since, state ("condemned" or "deleting")
 //	"flash":"working-sets"  sets, at most 16: each snapshot, distances (of pages of memory, each from the one before, in the order
 //	                        of first touch). Advice: sets/<vm> is put over whatever is there
@@ -66,7 +67,8 @@
 // Push: lease → list of condemned packs → catalogue → upload → ref → the lease goes. Pull: ref → hold → is the ref still
 // what it was → import. Collection: list ("deleting") → leases → refs → holds → remove → list. Two who write a flag each and
 // then read the other's can't both miss the other's: a push that relies on a pack which is being removed either is seen by
-// the collection, or sees it and waits. What protects something is put before that goes which has protected it, and is read
+// the collection, or sees it and waits. In the same way a tombstone is deleted, which the push of a VM of that name would
+// replace. What protects something is put before that goes which has protected it, and is read
 // after that (a lease, then its ref; a ref, then its hold), so that no reading falls between.
 //
 // A lease or a collection that hasn't changed for leaseTime, by the clock of who watches and since its first sight of that

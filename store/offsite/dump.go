@@ -125,6 +125,9 @@ func (d *ObjectDump) condemned(p []byte) error {
 	} else {
 		d.fact("collector", "none")
 	}
+	if len(c.Tombstones) > 0 {
+		d.fact("tombstones", "%q are being deleted", c.Tombstones)
+	}
 	d.Columns = []string{"PACK ID", "STATE", "SINCE", "\tBYTES", "PACK"}
 	for _, k := range c.Packs {
 		d.Rows = append(d.Rows, []string{k.Pack.String(), k.State, k.Since.Format(time.RFC3339), fmt.Sprint(k.Bytes), k.Content.String()})

@@ -66,7 +66,7 @@ func TestTheFormatsStayWhatTheyWere(t *testing.T) {
 	golden(t, "lease.golden", encodeObject(lease{object{kindLease, objectFormat}, hostA, "alpha", "agent-1", when, 2, []packID{{1}, {2}}}))
 	golden(t, "hold.golden", encodeObject(hold{object{kindHold, objectFormat}, hostA, "alpha", "agent-1", when, []cas.Hash{{1}}, []packID{{2}}}))
 	golden(t, "condemned.golden", encodeObject(condemned{object{kindCondemned, objectFormat}, &collector{hostA, "alpha", "0011", when, 1},
-		[]condemnedPack{{packID{1}, cas.Hash{2}, 3, when, stateCondemned}}}))
+		[]condemnedPack{{packID{1}, cas.Hash{2}, 3, when, stateCondemned}}, []string{"agent-2"}}))
 	// What zstd makes of a history may change; that an old one is read may not.
 	path := filepath.Join("testdata", "ref-zstd.golden")
 	if *rewrite {

@@ -110,12 +110,17 @@ func (o *Offsite) collect(ctx context.Context, r *GCReport) error {
 	return nil
 }
 
-// condemn brings the list up to date: what is reached again leaves it, what nothing reaches enters it, and those whose
-// grace is over are marked as being removed, which it gives. They entered in an earlier run.
+// condemn brings the list up to date: packs that are reached again leave it, those that nothing reaches enter it, and those
+// whose grace is over are marked as being removed, which it gives: they entered in an earlier run. So are old tombstones.
 func (c *collection) condemn(m *marks, there []remote.PackSource, orphans []condemnedPack) (due []condemnedPack, err error) {
 	now := c.o.now()
 	err = c.change(c.ctx, func(list *condemned) {
-		due = nil
+		due, list.Tombstones = nil, nil
+		for _, r := range m.removed {
+			if !m.pushing[r.VM] && now.Sub(r.Pushed) >= max(c.o.c.Grace, 0) {
+				list.Tombstones = append(list.Tombstones, r.VM)
+			}
+		}
 		listed := list.ids()
 		list.Packs = slices.DeleteFunc(list.Packs, func(k condemnedPack) bool { return m.reaches(cas.PackID(k.Pack)) })
 		for i := range list.Packs {
@@ -143,7 +148,8 @@ func (c *collection) condemn(m *marks, there []remote.PackSource, orphans []cond
 // remove removes what is due and still nothing reaches. It was published as being removed before the roots are read once
 // more: who puts a lease or a hold after that reading sees it, and waits.
 func (c *collection) remove(m *marks, due []condemnedPack, r *GCReport) error {
-	if len(due) == 0 {
+	tombstones := c.list().Tombstones
+	if len(due) == 0 && len(tombstones) == 0 {
 		return nil
 	}
 	if err := m.read(c.ctx); err != nil {
@@ -171,11 +177,22 @@ func (c *collection) remove(m *marks, due []condemnedPack, r *GCReport) error {
 			return err
 		}
 	}
+	for _, vm := range tombstones {
+		if m.pushing[vm] || !slices.ContainsFunc(m.removed, func(r *refRecord) bool { return r.VM == vm }) {
+			continue
+		}
+		for _, key := range []string{setsKey(vm), refKey(vm)} {
+			if err := c.o.c.Bucket.Delete(c.ctx, key); err != nil {
+				return err
+			}
+		}
+	}
 	gone := map[packID]bool{}
 	for _, k := range due {
 		gone[k.Pack] = true // or rescued
 	}
 	return c.change(c.ctx, func(list *condemned) {
+		list.Tombstones = nil
 		list.Packs = slices.DeleteFunc(list.Packs, func(k condemnedPack) bool { return gone[k.Pack] })
 	})
 }

@@ -49,13 +49,17 @@ func TestWhatNothingReachesGoesInTwoRunsAndNothingElseDoes(t *testing.T) {
 	d.pull(PullRequest{VM: "keep"})
 	d.mustHoldAll("keep", keep)
 	a.must(a.Remove(ctx, "keep"))
-	a.gc()
-	a.gc()
-	if left := append(m.keys("packs/"), m.keys("catalog/")...); len(left) != 0 {
-		t.Errorf("all is removed, and %v are left", left)
-	}
 	// A name that was removed can be pushed again, in a later epoch.
 	if r := a.push("keep"); r.Epoch != 2 {
+		t.Errorf("%+v", r)
+	}
+	a.must(a.Remove(ctx, "keep"))
+	a.gc()
+	a.gc()
+	if left := m.keys(""); len(left) != 1 || left[0] != condemnedKey {
+		t.Errorf("all is removed, and %v are left", left)
+	}
+	if r := a.push("keep"); r.Epoch != 1 {
 		t.Errorf("%+v", r)
 	}
 	b.pull(PullRequest{VM: "keep"})
@@ -176,19 +180,23 @@ func TestAPushIntoACollectionLosesNothing(t *testing.T) {
 	b.pull(PullRequest{VM: "vm", As: "copy"})
 	a.must(a.Remove(ctx, "vm"))
 	g.gc() // condemns all that the copy, when it is pushed, relies on
-	for at := 1; ; at++ {
+	for at := 2; ; at++ {
 		m := before.copy()
-		for _, h := range []*host{b, g, d} {
+		for _, h := range []*host{a, b, g, d} {
 			h.on(m)
 		}
-		b.Offsite.wait = func(ctx context.Context, d time.Duration) error { return sleep(ctx, d/100) }
+		pusher, vm := b, "copy"
+		if at%2 == 1 { // or the one that was removed, whose tombstone is being deleted
+			pusher, vm = a, "vm"
+		}
+		pusher.Offsite.wait = func(ctx context.Context, d time.Duration) error { return sleep(ctx, d/100) }
 		ops, pushed := 0, make(chan error, 1)
 		g.onOp(func(op, key string) {
-			if ops++; ops != at {
+			if ops++; ops != at/2 {
 				return
 			}
 			go func() {
-				_, err := b.Push(ctx, PushRequest{VM: "copy"})
+				_, err := pusher.Push(ctx, PushRequest{VM: vm})
 				pushed <- err
 			}()
 			select {
@@ -198,19 +206,52 @@ func TestAPushIntoACollectionLosesNothing(t *testing.T) {
 			}
 		})
 		g.gc()
-		if ops < at {
+		if ops < at/2 {
 			return
 		}
 		if err := <-pushed; err != nil {
-			t.Fatalf("before operation %d: %v", at, err)
+			t.Fatalf("before operation %d: %v", at/2, err)
 		}
 		g.onOp(nil)
 		g.gc()
 		g.gc()
-		d.pull(PullRequest{VM: "copy"})
-		d.mustHoldAll("copy", states)
-		d.must(d.s.DeleteVM(ctx, "copy"))
+		d.pull(PullRequest{VM: vm})
+		d.mustHoldAll(vm, states)
+		d.must(d.s.DeleteVM(ctx, vm))
 	}
+}
+
+func TestWhatAPushReliesOnStaysUntilItsRefIsThere(t *testing.T) {
+	ctx := context.Background()
+	m, c := newMemory(), newClock()
+	a, b, g := newHost(t, "a", m, c), newHost(t, "b", m, c), newHost(t, "g", m, c)
+	states := a.chain("vm", 1, 3)
+	a.push("vm")
+	b.pull(PullRequest{VM: "vm", As: "copy"})
+	for at, key := range []string{"vms/copy", "leases/"} { // right before its ref is there, and when it has just ended
+		removed := false
+		b.onOp(func(op, k string) {
+			if removed || !strings.HasPrefix(k, key) || op != []string{"put", "delete"}[at] {
+				return
+			}
+			removed = true
+			if at == 0 {
+				a.must(a.Remove(ctx, "vm"))
+			}
+			g.gc()
+			if r := g.gc(); r.FreedPacks != 0 {
+				t.Errorf("%+v", r)
+			}
+		})
+		b.push("copy")
+		b.checkpoint("copy", state{3: 3})
+		if !removed {
+			t.Fatalf("nothing was done to %s", key)
+		}
+	}
+	d := newHost(t, "d", m, c)
+	d.pull(PullRequest{VM: "copy"})
+	d.mustHoldAll("copy", states)
 }
 
 func TestADeadPushIsForgottenAndLearnsOfIt(t *testing.T) {

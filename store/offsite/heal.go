@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"flash/cas"
-	"flash/cas/bucket"
 	"flash/cas/pack"
 	"flash/cas/remote"
 	"flash/store"
@@ -156,8 +155,7 @@ func (o *Offsite) healObject(ctx context.Context, s remote.PackSource, stats *ca
 				return err
 			}
 			stats.Salvaged += int64(len(entries))
-			_, err = o.c.Bucket.Put(ctx, packKey(hash), r, bytes, bucket.Condition{})
-			return err
+			return o.c.Remote.Replace(ctx, remote.PackSource{ID: s.ID, ContentHash: hash, Bytes: bytes, Reader: r})
 		}
 		o.c.Log.Warn("a pack is damaged in the bucket and here", "pack", pack.FileName(hash), "err", err)
 	}

@@ -19,6 +19,8 @@ type marks struct {
 	listed map[cas.PackID]bool // condemned packs: a chunk that is elsewhere too is found there instead
 
 	refs    int
+	removed []*refRecord        // tombstones
+	pushing map[string]bool     // VMs that leases name
 	seen    map[uint64]struct{} // of chunks, 8 bytes of the hash: one that is taken for another only stays longer
 	chunks  map[cas.PackID]int  // how many reached chunks each pack is needed for
 	named   map[cas.PackID]bool // packs that leases and holds name
@@ -26,7 +28,8 @@ type marks struct {
 }
 
 func (o *Offsite) newMarks(listed map[cas.PackID]bool, apply bool) *marks {
-	m := &marks{o: o, apply: apply, listed: listed, seen: map[uint64]struct{}{}, chunks: map[cas.PackID]int{}, named: map[cas.PackID]bool{}}
+	m := &marks{o: o, apply: apply, listed: listed, seen: map[uint64]struct{}{}, chunks: map[cas.PackID]int{},
+		named: map[cas.PackID]bool{}, pushing: map[string]bool{}}
 	m.walker = store.NewWalker(o.c.Remote, nil, m.visit)
 	return m
 }
@@ -74,15 +77,20 @@ func (m *marks) read(ctx context.Context) error {
 	if err := m.leases(ctx); err != nil {
 		return fmt.Errorf("read the leases: %w", err)
 	}
-	refs, err := m.o.readRefs(ctx)
+	refs, err := m.o.readAllRefs(ctx)
 	if err != nil {
 		return fmt.Errorf("read the refs: %w", err)
 	}
-	m.refs = len(refs)
+	m.refs, m.removed = 0, nil
 	for _, r := range refs {
 		if r.err != nil {
 			return fmt.Errorf("%s can't be read, and what it needs isn't known: %w", r.key, r.err)
 		}
+		if r.ref.Removed {
+			m.removed = append(m.removed, r.ref)
+			continue
+		}
+		m.refs++
 		if err := m.snapshots(ctx, r.history.Roots()); err != nil {
 			return fmt.Errorf("flashvm %s: %w", r.ref.VM, err)
 		}
@@ -147,6 +155,7 @@ func (m *marks) leases(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", info.Key, err)
 		}
+		m.pushing[l.VM] = true
 		m.name(l.Packs)
 	}
 	return nil

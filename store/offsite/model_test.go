@@ -548,7 +548,7 @@ func (w *world) end() {
 	}
 	h.gc()
 	h.gc()
-	left := slices.Concat(w.m.keys("packs/"), w.m.keys("catalog/"), w.m.keys("leases/"), w.m.keys("holds/"))
+	left := slices.Concat(w.m.keys("vms/"), w.m.keys("packs/"), w.m.keys("catalog/"), w.m.keys("leases/"), w.m.keys("holds/"))
 	if len(left) != 0 {
 		w.t.Errorf("all is removed, and %v are left", left)
 	}

@@ -118,13 +118,13 @@ func (o *Offsite) drop(ctx context.Context, key string) {
 	}
 }
 
-// settle is asked by who has just put a lease or a hold that names packs: none of them is being removed, and all that
-// should be there are. It waits for a collection that removes some; errAgain when it did, or when one is gone.
+// settle is asked by who has just put a lease or a hold that names packs, for a VM whose ref is to move or for "": none of
+// them is being removed, nor is the ref. It waits for a collection that removes some; errAgain when it did.
 //
 // The order is what counts (the flag principle): a collection marks packs as being removed and then reads leases, we have
 // put ours and then read the marks. At least one sees the other. What was removed and cleared before shows in the
 // catalogue, which is therefore read last.
-func (o *Offsite) settle(ctx context.Context, packs []cas.PackID) error {
+func (o *Offsite) settle(ctx context.Context, vm string, packs []cas.PackID) error {
 	waited := false
 	for tries := 0; ; tries++ {
 		c, _, err := o.readCondemned(ctx)
@@ -132,7 +132,7 @@ func (o *Offsite) settle(ctx context.Context, packs []cas.PackID) error {
 			return err
 		}
 		going := c.deleting()
-		if !slices.ContainsFunc(packs, func(id cas.PackID) bool { return going[id] }) {
+		if !slices.Contains(c.Tombstones, vm) && !slices.ContainsFunc(packs, func(id cas.PackID) bool { return going[id] }) {
 			break
 		}
 		waited = true
@@ -141,7 +141,7 @@ func (o *Offsite) settle(ctx context.Context, packs []cas.PackID) error {
 			if c.Collector != nil {
 				who = fmt.Sprintf("begun by host %s at %s", c.Collector.HostName, c.Collector.Began.Format(timeForm))
 			}
-			return fmt.Errorf("%w: it removes packs that are needed again, %s: collect once more, which ends it", ErrCollecting, who)
+			return fmt.Errorf("%w: it removes what is needed again, %s: collect once more, which ends it", ErrCollecting, who)
 		}
 		if err := o.wait(ctx, askCollecting); err != nil {
 			return err

@@ -138,7 +138,7 @@ func (p *pusher) move(ctx context.Context, plan *plan, at refAt, next *refRecord
 
 func (p *pusher) moveUnder(l *heldLease, plan *plan, at refAt, next *refRecord) (refAt, error) {
 	o, ctx := p.o, l.ctx
-	if err := o.settle(ctx, slices.Collect(plan.packs())); err != nil {
+	if err := o.settle(ctx, p.r.VM, slices.Collect(plan.packs())); err != nil {
 		return refAt{}, err
 	}
 	var far []cas.PackID

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"maps"
 	"testing"
+
+	"flash/cas/bucket/dir"
 )
 
 // chain makes some checkpoints and gives what each holds.
@@ -138,5 +140,111 @@ func TestACheckpointInTheMiddleIsPushedAlone(t *testing.T) {
 	none := 17
 	if _, err := a.Push(context.Background(), PushRequest{VM: "vm", Checkpoint: &none}); err == nil {
 		t.Error("a checkpoint that isn't there was pushed")
+	}
+}
+
+func TestAPushThatIsOvertakenByATakeOverIsRefused(t *testing.T) {
+	ctx := context.Background()
+	m, c := newMemory(), newClock()
+	a, b := newHost(t, "a", m, c), newHost(t, "b", m, c)
+	states := a.chain("vm", 1, 2)
+	a.push("vm")
+	b.pull(PullRequest{VM: "vm"})
+	a.checkpoint("vm", state{7: 7})
+	once := false
+	a.onOp(func(op, key string) {
+		if op == "put" && key == "vms/vm" && !once {
+			once = true
+			b.must(func() error { _, err := b.TakeOver(ctx, "vm"); return err }())
+		}
+	})
+	if _, err := a.Push(ctx, PushRequest{VM: "vm"}); !errors.Is(err, ErrNotOwner) {
+		t.Errorf("%v", err)
+	}
+	if ref, err := b.Ref(ctx, "vm"); err != nil || !ref.Mine || ref.Newest != 2 {
+		t.Errorf("%+v, %v", ref, err)
+	}
+	b.mustHoldAll("vm", states)
+}
+
+func TestADirectoryThatIsOlderThanWhatItPushedIsToldSo(t *testing.T) {
+	ctx := context.Background()
+	m, c := newMemory(), newClock()
+	a := newHost(t, "a", m, c)
+	clone := newHost(t, "b", m, c)
+	clone.id = a.id // its home was copied, with the host's id
+	clone.reconnect()
+	a.chain("vm", 1, 2)
+	a.push("vm")
+	clone.pull(PullRequest{VM: "vm"})
+	a.checkpoint("vm", state{7: 7})
+	a.push("vm")
+	if _, err := clone.Push(ctx, PushRequest{VM: "vm"}); !errors.Is(err, ErrRolledBack) {
+		t.Errorf("an older one: %v", err)
+	}
+	clone.checkpoint("vm", state{8: 8})
+	if _, err := clone.Push(ctx, PushRequest{VM: "vm"}); !errors.Is(err, ErrRolledBack) {
+		t.Errorf("one that went another way: %v", err)
+	}
+	if _, err := clone.Pull(ctx, PullRequest{VM: "vm"}); !errors.Is(err, ErrDiverged) {
+		t.Errorf("pulled over it: %v", err)
+	}
+	clone.must(clone.s.DeleteVM(ctx, "vm"))
+	clone.chain("vm", 3, 1)
+	if _, err := clone.Push(ctx, PushRequest{VM: "vm"}); !errors.Is(err, ErrDiverged) {
+		t.Errorf("another of that name: %v", err)
+	}
+	if _, err := clone.Pull(ctx, PullRequest{VM: "vm"}); !errors.Is(err, ErrDiverged) {
+		t.Errorf("another of that name was pulled over: %v", err)
+	}
+}
+
+func TestLedgersThatWentDifferentWaysDontStopATakeOver(t *testing.T) {
+	ctx := context.Background()
+	m, c := newMemory(), newClock()
+	a, b := newHost(t, "a", m, c), newHost(t, "b", m, c)
+	states := a.chain("vm", 1, 3)
+	a.push("vm")
+	b.pull(PullRequest{VM: "vm"})
+	for _, h := range []*host{a, b} {
+		h.must(h.s.MoveHead(ctx, "vm", 1, "rewind"))
+	}
+	a.push("vm")
+	if _, err := b.TakeOver(ctx, "vm"); !errors.Is(err, ErrDiverged) {
+		t.Errorf("%v", err)
+	}
+	b.pull(PullRequest{VM: "vm", TakeOver: true})
+	b.checkpoint("vm", state{1: 1})
+	if r := b.push("vm"); r.Epoch != 2 || r.Newest != 4 {
+		t.Errorf("%+v", r)
+	}
+	b.mustHoldAll("vm", states)
+}
+
+func TestAFolderServesAsABucket(t *testing.T) {
+	path, c := t.TempDir(), newClock()
+	var hosts []*host
+	for _, name := range []string{"a", "b"} {
+		d, err := dir.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { d.Close() })
+		h := newHost(t, name, newMemory(), c)
+		h.connectTo(d)
+		hosts = append(hosts, h)
+	}
+	a, b := hosts[0], hosts[1]
+	states := a.chain("Agent 1/ä", 1, 3)
+	a.push("Agent 1/ä")
+	b.pull(PullRequest{VM: "Agent 1/ä", Lazy: true})
+	b.mustHoldAll("Agent 1/ä", states)
+	b.pull(PullRequest{VM: "Agent 1/ä", TakeOver: true})
+	b.must(b.Remove(context.Background(), "Agent 1/ä"))
+	b.must(b.s.DeleteVM(context.Background(), "Agent 1/ä"))
+	b.must(b.Release(context.Background()))
+	a.gc()
+	if r := a.gc(); r.FreedPacks == 0 {
+		t.Errorf("%+v", r)
 	}
 }

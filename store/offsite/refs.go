@@ -129,6 +129,12 @@ func (o *Offsite) getRef(ctx context.Context, key string) (refAt, error) {
 
 // readRefs reads all but tombstones, by name; a ref that can't be read has its error.
 func (o *Offsite) readRefs(ctx context.Context) ([]refAt, error) {
+	all, err := o.readAllRefs(ctx)
+	return slices.DeleteFunc(all, func(r refAt) bool { return r.err == nil && r.isNone() }), err
+}
+
+// readAllRefs reads tombstones too.
+func (o *Offsite) readAllRefs(ctx context.Context) ([]refAt, error) {
 	keys, err := o.list(ctx, refPrefix)
 	if err != nil {
 		return nil, err
@@ -150,7 +156,7 @@ func (o *Offsite) readRefs(ctx context.Context) ([]refAt, error) {
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(all, func(r refAt) bool { return r.err == nil && r.isNone() })
+	all = slices.DeleteFunc(all, func(r refAt) bool { return r.err == nil && r.ref == nil }) // removed since
 	slices.SortFunc(all, func(a, b refAt) int { return strings.Compare(a.name(), b.name()) })
 	return all, nil
 }

@@ -53,7 +53,7 @@ func (o *Offsite) release(ctx context.Context) error {
 		if version, err = o.putNeeded(ctx, key, version, held, needed); err != nil {
 			return err
 		}
-		if err := o.settle(ctx, needed); err != nil {
+		if err := o.settle(ctx, "", needed); err != nil {
 			return err
 		}
 		if err := o.mustBeThere(needed); err != nil {

@@ -17,6 +17,7 @@ type Lag struct {
 	Bytes       int64     `json:"bytes"`       // that were stored for them here
 	Since       time.Time `json:"since"`       // when the oldest of them was taken; zero: none is behind
 	Err         error     `json:"-"`           // why it can't catch up right now; nil: it does
+	Reason      string    `json:"reason"`      // Err in words; "": none
 	Retry       time.Time `json:"retry"`       // when it is tried again, after Err
 }
 
@@ -52,10 +53,10 @@ type replicator struct {
 
 // replica is one VM that is kept in the bucket.
 type replica struct {
-	last   Lag
-	told   bool
-	pause  time.Duration
-	notAgo time.Time // not tried again before
+	last      Lag
+	told      bool
+	pause     time.Duration
+	notBefore time.Time // not tried again before
 }
 
 // round pushes every VM that is behind and may be tried, and tells when the next may.
@@ -75,8 +76,8 @@ func (r *replicator) round(ctx context.Context, vms []string) (next time.Time) {
 			r.vms[vm] = v
 		}
 		r.replicate(ctx, vm, v)
-		if !v.notAgo.IsZero() && (next.IsZero() || v.notAgo.Before(next)) {
-			next = v.notAgo
+		if !v.notBefore.IsZero() && (next.IsZero() || v.notBefore.Before(next)) {
+			next = v.notBefore
 		}
 	}
 	return next
@@ -88,8 +89,8 @@ func (r *replicator) replicate(ctx context.Context, vm string, v *replica) {
 		delete(r.vms, vm)
 		return
 	}
-	if r.o.now().Before(v.notAgo) {
-		lag.Err, lag.Retry = v.last.Err, v.notAgo
+	if r.o.now().Before(v.notBefore) {
+		lag.Err, lag.Reason, lag.Retry = v.last.Err, v.last.Reason, v.notBefore
 		r.tell(v, lag)
 		return
 	}
@@ -103,7 +104,7 @@ func (r *replicator) replicate(ctx context.Context, vm string, v *replica) {
 	if ctx.Err() != nil || errors.Is(err, store.ErrNotFound) {
 		return
 	}
-	v.notAgo = time.Time{}
+	v.notBefore = time.Time{}
 	if err == nil {
 		v.pause = 0
 		if lag, _, err = r.o.lag(ctx, vm); err == nil { // checkpoints may have been taken meanwhile
@@ -116,8 +117,8 @@ func (r *replicator) replicate(ctx context.Context, vm string, v *replica) {
 	if errors.Is(err, ErrNotOwner) || errors.Is(err, ErrRolledBack) || errors.Is(err, ErrDiverged) {
 		wait = claimPause
 	}
-	v.notAgo = r.o.now().Add(wait)
-	lag.Err, lag.Retry = err, v.notAgo
+	v.notBefore = r.o.now().Add(wait)
+	lag.Err, lag.Reason, lag.Retry = err, err.Error(), v.notBefore
 	r.tell(v, lag)
 	r.o.c.Log.Warn("a flashvm can't be replicated and is tried again", "flashvm", vm, "in", wait, "err", err)
 }

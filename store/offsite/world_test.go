@@ -295,14 +295,19 @@ func (h *host) open() {
 }
 
 // connect makes what stands between the store and the bucket.
-func (h *host) connect(cache string) {
+func (h *host) connect(cache string) { h.connectBy(h.view, cache) }
+
+// connectTo reaches a bucket of another kind.
+func (h *host) connectTo(b bucket.Bucket) { h.connectBy(b, "") }
+
+func (h *host) connectBy(b bucket.Bucket, cache string) {
 	h.t.Helper()
 	ctx := context.Background()
 	var err error
-	h.far, err = remote.Open(ctx, remote.Config{Bucket: h.view, CacheDir: cache, InFlight: 4})
+	h.far, err = remote.Open(ctx, remote.Config{Bucket: b, CacheDir: cache, InFlight: 4})
 	h.must(err)
 	h.chunks.SetFar("mem", h.far)
-	h.Offsite, err = Open(ctx, Config{Name: "mem", Store: h.s, Packs: h.near, Bucket: h.view, Remote: h.far, Host: h.id, HostName: h.name,
+	h.Offsite, err = Open(ctx, Config{Name: "mem", Store: h.s, Packs: h.near, Bucket: b, Remote: h.far, Host: h.id, HostName: h.name,
 		Grace: h.grace, Now: h.clock.read})
 	h.must(err)
 	h.Offsite.wait = func(ctx context.Context, d time.Duration) error {
