@@ -42,7 +42,7 @@ type Host struct {
 	answers   *answers
 	runs      runs
 
-	watchers sync.WaitGroup // one a running machine
+	watchers sync.WaitGroup // one a running machine, and one a guest that is being abandoned
 
 	mu       sync.Mutex // guards the rest; never held across I/O
 	vms      map[string]*vm
