@@ -31,6 +31,7 @@ type agent struct {
 	isInit    bool
 
 	collector  collector
+	chores     chores
 	generation *keptFile // guarded by freezer.mu
 }
 
@@ -103,6 +104,7 @@ func (a *agent) Session(seed []byte) {
 }
 
 func (a *agent) Freeze(ctx context.Context, limit time.Duration) error {
+	a.chores.now()
 	return a.freezer.freeze(ctx, limit)
 }
 
