@@ -271,6 +271,25 @@ func (h *Host) abandon(g *guestVM) {
 	}
 }
 
+// abandonSoon is abandon for a guest that nobody waits for: to end a process with its memory takes 20 ms. Close of the host
+// waits for it.
+func (h *Host) abandonSoon(g *guestVM) {
+	h.mu.Lock()
+	gone := h.gone
+	if !gone {
+		h.watchers.Add(1)
+	}
+	h.mu.Unlock()
+	if gone {
+		h.abandon(g)
+		return
+	}
+	go func() {
+		defer h.watchers.Done()
+		h.abandon(g)
+	}()
+}
+
 // untilDone ends ctx with the machine.
 func untilDone(ctx context.Context, m vmm.Machine) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
