@@ -6,7 +6,7 @@ export CGO_ENABLED = 0
 PACKAGES := qemu-system-x86 qemu-utils e2fsprogs mmdebstrap busybox-static
 AGENT := vmm/guest/agentbin/bin/agent-amd64
 
-.PHONY: all build agent deps demo test vet cross bench meta fuzz test-kvm clean
+.PHONY: all build agent deps s3-server demo demo-s3 test vet cross bench meta fuzz test-kvm clean
 
 all: build
 
@@ -21,8 +21,16 @@ deps:
 	@missing=; for p in $(PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
 	if [ -n "$$missing" ]; then echo "installing$$missing"; apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; fi
 
+# The S3 server of tests and demo-s3: built from source, by name and version, into the user's cache folder, once.
+s3-server:
+	@FLASH_REQUIRE=vm $(GO) test ./cas/bucket/buckettest -count 1 -timeout 20m -run 'S3ServerIsInstalled'
+
 demo: deps build
 	@bin/flash demo run 21
+
+# The same kind of story with object storage: a real S3 server on loopback, and a second host.
+demo-s3: deps s3-server build
+	@bin/flash demo run 22
 
 vet: agent
 	$(GO) vet ./...
@@ -34,14 +42,16 @@ cross:
 	GOOS=linux GOARCH=arm64 $(GO) vet ./...
 
 # Packages run one after another: guests under emulation are hungry, and two at once is what two cores bear.
-test: deps build vet cross
+test: deps s3-server build vet cross
 	FLASH_REQUIRE=vm $(GO) test -p 1 -timeout 20m ./...
 
 # The model tests for as long as you like: make meta SECONDS=3600. A failure prints the seed that repeats it.
 SECONDS ?= 300
 meta:
 	$(GO) test ./store -timeout 0 -run 'AnyHistory' -count 1 -v -seconds $(SECONDS)
+	$(GO) test ./store/offsite -timeout 0 -run 'AnyHistory|Killed' -count 1 -v -seconds $(SECONDS) -everywhere
 	$(GO) test ./store -timeout 0 -run 'FlippedByteInTheDatabase' -count 1 -v -flips 1000
+	FLASH_REQUIRE=meta $(GO) test ./cas/bucket/s3 -timeout 20m -run 'AnotherServer' -count 1 -v
 
 # Every fuzzer of the module, one after another: make fuzz FUZZTIME=10m; some of them: FUZZ='Layer|Decode'. It ends at the
 # first finding and says where the input lies; committed there it is a seed, which every go test runs.

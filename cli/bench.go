@@ -41,6 +41,7 @@ Exit codes: 0 measured, 1 something failed, 2 wrong usage.`,
 	cmd.Flags().StringVar(&bundle, "bundle", "busybox", "what the guests boot from, built for the run: busybox or debian")
 	cmd.Flags().IntVar(&memMiB, "mem-mib", 512, "memory of the guests in MiB")
 	cmd.Flags().IntVar(&runs, "runs", 20, "samples of each figure")
+	cmd.AddCommand(a.benchS3Cmd())
 	return cmd
 }
 

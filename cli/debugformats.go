@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,6 +15,7 @@ import (
 	"flash/cas/pack"
 	"flash/cas/remote"
 	"flash/store/manifest"
+	"flash/store/offsite"
 	"flash/vmm/host"
 )
 
@@ -46,10 +48,11 @@ var objectKinds = []struct {
 	{"FLSEAL", showSealed},
 	{"FLSHPACK", showPack},
 	{"FLSHCATL", showCatalogue},
+	{"FLASHREF", showOffsite},
 	{"N\x01", showNode},
 	{"S\x01", showSnapshot},
 	{"H\x01", showHistory},
-	{"{", showMarker},
+	{"{", showJSON},
 }
 
 var errNoObject = errors.New("it begins as no object of flash does")
@@ -59,8 +62,10 @@ func dumpObject(p []byte) (host.DebugDump, error) {
 	d := newDump()
 	for _, k := range objectKinds {
 		if bytes.HasPrefix(p, []byte(k.begins)) {
-			err := k.show(d, p)
-			return d.DebugDump, err
+			if err := k.show(d, p); err != nil {
+				return d.DebugDump, host.Errorf(host.CodeCorrupt, "it is damaged, or of a later version; a copy may be whole", "an object of %d bytes: %w", len(p), err)
+			}
+			return d.DebugDump, nil
 		}
 	}
 	return d.DebugDump, host.Errorf(host.CodeInvalid, "flash debug object shows what lies in a remote, as it lies there", "%d bytes, first %q: %w", len(p), p[:min(len(p), 16)], errNoObject)
@@ -76,6 +81,31 @@ func showSealed(d *dump, p []byte) error {
 	d.fact("salt", "%x", o.Salt)
 	d.fact("plain bytes", "%d, unless it was cut: that shows when it is opened", o.PlainBytes)
 	d.fact("segments", "%d of %d bytes", o.Segments, o.SegmentBytes)
+	return nil
+}
+
+// showJSON shows what says its kind in "flash".
+func showJSON(d *dump, p []byte) error {
+	var head struct{ Flash string }
+	if err := json.Unmarshal(p, &head); err == nil && head.Flash != "" && head.Flash != "remote" {
+		return showOffsite(d, p)
+	}
+	return showMarker(d, p)
+}
+
+func showOffsite(d *dump, p []byte) error {
+	o, err := offsite.DumpObject(p)
+	if err != nil {
+		return err
+	}
+	d.fact("kind", "%s", o.Kind)
+	for _, f := range o.Facts {
+		d.fact(f[0], "%s", f[1])
+	}
+	d.Columns, d.Rows = append(d.Columns, o.Columns...), append(d.Rows, o.Rows...)
+	if o.History != nil {
+		d.history(o.History)
+	}
 	return nil
 }
 
@@ -214,7 +244,7 @@ func showHistory(d *dump, p []byte) error {
 }
 
 func (d *dump) history(h *manifest.History) {
-	d.fact("flashvm", "%s", h.VM)
+	d.fact("name in it", "%s", h.VM)
 	d.fact("created", "%s", h.Created.Format(dumpTime))
 	d.fact("boots from", "%s", hashOrNone(h.Bundle))
 	d.fact("head", "%s", numberOrNone(h.Head))

@@ -49,28 +49,33 @@ func (a *app) debugObject(ctx context.Context, folder, keyFile string, args []st
 	if folder == "" && len(args) == 0 {
 		return host.DebugDump{}, usageError{errors.New("debug object needs a file, - for what comes in, or --bucket DIR")}
 	}
-	if folder == "" {
-		p, err := a.readObject(args[0])
-		if err != nil {
-			return host.DebugDump{}, err
-		}
-		return dumpObject(p)
+	if folder != "" {
+		return a.debugBucket(ctx, folder, keyFile, args)
 	}
+	p, err := a.readObject(args[0])
+	if err != nil {
+		return host.DebugDump{}, host.Errorf(host.CodeInvalid, "give a file, or - for what comes in", "%w", err)
+	}
+	return dumpObject(p)
+}
+
+// debugBucket shows an object of a folder that holds a bucket, or lists what is there.
+func (a *app) debugBucket(ctx context.Context, folder, keyFile string, args []string) (host.DebugDump, error) {
 	below, err := dir.Open(folder)
 	if err != nil {
-		return host.DebugDump{}, err
+		return host.DebugDump{}, host.Errorf(host.CodeInvalid, "give the folder that has flash.json", "%w", err)
 	}
 	defer below.Close()
 	b, err := a.openSealed(ctx, below, keyFile)
 	if err != nil {
-		return host.DebugDump{}, err
+		return host.DebugDump{}, host.Errorf(host.CodeInvalid, "without FLASH_PASSPHRASE and --key-file its objects are shown as they are", "%w", err)
 	}
 	if len(args) == 0 {
 		return listObjects(ctx, b)
 	}
 	p, _, err := b.Get(ctx, args[0], maxDebugBytes)
 	if err != nil {
-		return host.DebugDump{}, err
+		return host.DebugDump{}, host.Errorf(host.CodeInvalid, "without a key, the keys are listed", "%w", err)
 	}
 	return dumpObject(p)
 }

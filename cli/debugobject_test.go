@@ -24,11 +24,16 @@ var objectGoldens = []struct {
 	{"cas/bucket/seal/testdata/v1.sealed", []string{"encrypted object", "65634"}},
 	{"cas/pack/testdata/v1-zstd.pack", []string{"kind           pack", "zstd", "damaged bytes  0"}},
 	{"cas/remote/testdata/catalogue-1.golden", []string{"catalogue", "66126f248848c6a7"}},
-	{"store/manifest/testdata/history.golden", []string{"history", "flashvm", "SNAPSHOT"}},
+	{"store/manifest/testdata/history.golden", []string{"history", "name in it", "SNAPSHOT"}},
 	{"store/manifest/testdata/snapshot.golden", []string{"snapshot record", "IMAGE"}},
 	{"store/manifest/testdata/inner.golden", []string{"node", "chunk"}},
 	{"store/manifest/testdata/leaf.golden", []string{"node", "same-filled"}},
 	{"store/manifest/testdata/patch.golden", []string{"node", "patch of"}},
+	{"store/offsite/testdata/ref-removed.golden", []string{"ref", "agent-1", "removed", "alpha"}},
+	{"store/offsite/testdata/ref-zstd.golden", []string{"ref", "epoch", "620 bytes that can't be read"}},
+	{"store/offsite/testdata/lease.golden", []string{"lease", "agent-1", "renewed", "pack"}},
+	{"store/offsite/testdata/hold.golden", []string{"hold", "agent-1", "snapshot", "pack"}},
+	{"store/offsite/testdata/condemned.golden", []string{"condemned", "0011", "STATE"}},
 }
 
 // readGolden reads a golden file, of which some are dumps as of hexdump -C.

@@ -15,11 +15,13 @@ type demo struct {
 	Name   string `json:"name"`
 	Tells  string `json:"tells"`
 	play   func(ctx context.Context, api host.API, s *stage) error
+	alone  bool // it starts its own daemons: api is nil
 }
 
 // demos keep their numbers: scripts and documents name them.
 var demos = []demo{
-	{21, "two-fixes", "an agent's mistake, undone, then two branches each try a different fix and one finds it", playTwoFixes},
+	{21, "two-fixes", "an agent's mistake, undone, then two branches each try a different fix and one finds it", playTwoFixes, false},
+	{22, "host-lost", "a VM follows to S3, its host is lost with its disk, and another host wakes it", playHostLost, true},
 }
 
 func (a *app) demoCmd() *cobra.Command {
@@ -73,6 +75,9 @@ Exit codes: 0 everything held, 1 something didn't, 2 wrong usage.`,
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		for _, d := range demos {
 			if fmt.Sprint(d.Number) == args[0] || d.Name == args[0] {
+				if d.alone {
+					return a.run(func(cmd *cobra.Command, _ []string) error { return a.playDemo(cmd.Context(), nil, d, keep) })(cmd, args)
+				}
 				return a.withAPI(func(ctx context.Context, api host.API, _ []string) error { return a.playDemo(ctx, api, d, keep) })(cmd, args)
 			}
 		}

@@ -29,7 +29,7 @@ const (
 )
 
 func (a *app) doctorCmd() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "check what this host offers, and what follows from it",
 		Long: `doctor checks this host: QEMU, acceleration, lazy memory, dirty tracking, disk space, the store and its budget, the daemon, leftovers. Each check
@@ -42,18 +42,24 @@ Exit codes: 0 ok, warnings included; 1 something keeps flash from working; 2 wro
 			if err != nil {
 				return err
 			}
-			checks := a.examine(cmd.Context(), home)
-			if err := a.show(checks, func() string { return doctorText(checks) }); err != nil {
-				return err
-			}
-			for _, c := range checks {
-				if c.Result == resultFailed {
-					return exitStatus(1) // the checks have said it all
-				}
-			}
-			return nil
+			return a.showChecks(a.examine(cmd.Context(), home))
 		}),
 	}
+	cmd.AddCommand(a.doctorRemoteCmd())
+	return cmd
+}
+
+// showChecks tells what was found; the exit code says whether flash works.
+func (a *app) showChecks(checks []check) error {
+	if err := a.show(checks, func() string { return doctorText(checks) }); err != nil {
+		return err
+	}
+	for _, c := range checks {
+		if c.Result == resultFailed {
+			return exitStatus(1) // the checks have said it all
+		}
+	}
+	return nil
 }
 
 func (a *app) examine(ctx context.Context, home string) []check {

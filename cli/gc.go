@@ -18,7 +18,7 @@ import (
 func (a *app) gcCmd() *cobra.Command {
 	var r host.GCRequest
 	var keep store.Retention
-	var older, size, background, budget string
+	var older, size, background, budget, remote string
 	cmd := &cobra.Command{
 		Use:   "gc [VM…]",
 		Short: "thin histories and free what nothing reaches",
@@ -28,6 +28,9 @@ history: only what removed VMs, bundles and checkpoints left is freed.
 Rules: a checkpoint stays if any --keep-… wants it; of the others those older than --older-than go. At last, while what is
 left of a VM's history has added more than --max-bytes, its oldest goes. The head, pins and fork points of VMs that exist
 never go. Children of a removed checkpoint hang on its nearest ancestor that is left.
+
+--remote NAME frees what no history in that remote reaches: packs are condemned first, and removed by a later run when the
+grace is over and nobody has needed them since.
 
 --save keeps the rules for the VMs named, or for all others; the daemon then thins by them in the background. --save
 without rules takes them away. --background off keeps the daemon from collecting by itself.
@@ -53,7 +56,14 @@ Exit codes: 0 done, 1 refused or failed, 2 wrong usage.`,
 	f.StringVar(&background, "background", "", "on or off: whether the daemon collects by itself")
 	f.StringVar(&budget, "budget", "", "how large the packs may grow, as in 40G, or none")
 	f.IntVar(&r.EveryMinutes, "every", 0, "minutes between the daemon's own collections, at least")
+	f.StringVar(&remote, "remote", "", "collect in that remote instead")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if remote != "" {
+			if len(args) > 0 || r.Save || !keep.IsZero() || older != "" || size != "" || background != "" {
+				return usageError{fmt.Errorf("--remote goes with --apply only: rules thin the histories of this host")}
+			}
+			return a.gcRemote(cmd, remote, r.Apply)
+		}
 		var err error
 		if keep.OlderThanSeconds, err = parseAge(older); err != nil {
 			return usageError{fmt.Errorf("--older-than: %w", err)}

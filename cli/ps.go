@@ -2,6 +2,9 @@ package cli
 
 import (
 	"context"
+	"fmt"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -25,7 +28,7 @@ Exit codes: 0, 1 failed or a named VM isn't there, 2 wrong usage.`,
 			if err != nil {
 				return err
 			}
-			return a.show(list(vms), func() string { return vmTable(vms) })
+			return a.show(list(vms), func() string { return vmTable(vms) + lagLines(vms, time.Now()) })
 		}),
 	}
 }
@@ -41,4 +44,24 @@ func eachVM(ids []string, f func(id string) (host.VM, error)) ([]host.VM, error)
 		vms = append(vms, vm)
 	}
 	return vms, nil
+}
+
+// lagLines tells which VMs have checkpoints that aren't in the remotes they follow to.
+func lagLines(vms []host.VM, now time.Time) string {
+	var b strings.Builder
+	for _, vm := range vms {
+		for _, l := range vm.Replication {
+			if l.Checkpoints > 0 {
+				since := ""
+				if l.Since != nil {
+					since = ", the oldest since " + age(now, *l.Since)
+				}
+				fmt.Fprintf(&b, "%s: %d checkpoints aren't in %s yet%s\n", vm.ID, l.Checkpoints, l.Remote, since)
+			}
+			if l.Error != "" {
+				fmt.Fprintf(&b, "%s: not followed to %s: %s\n", vm.ID, l.Remote, printable(l.Error, 0))
+			}
+		}
+	}
+	return b.String()
 }

@@ -71,6 +71,7 @@ With --json, results and errors are JSON on stdout.`,
 		&cobra.Group{ID: "vm", Title: "Machines:"},
 		&cobra.Group{ID: "time", Title: "Checkpoints:"},
 		&cobra.Group{ID: "in", Title: "Inside a machine:"},
+		&cobra.Group{ID: "away", Title: "Beyond this host:"},
 		&cobra.Group{ID: "host", Title: "This host:"},
 	)
 	add := func(group string, cmds ...*cobra.Command) {
@@ -82,6 +83,7 @@ With --json, results and errors are JSON on stdout.`,
 	add("vm", a.runCmd(), a.psCmd(), a.stopCmd(), a.startCmd(), a.resumeCmd(), a.updateCmd(), a.rmCmd())
 	add("time", a.checkpointCmd(), a.historyCmd(), a.rewindCmd(), a.forkCmd(), a.pinCmd(), a.unpinCmd(), a.diffCmd(), a.ledgerCmd())
 	add("in", a.execCmd(), a.attachCmd(), a.cpCmd(), a.logsCmd())
+	add("away", a.remoteCmd(), a.pushCmd(), a.pullCmd(), a.replicateCmd(), a.keyCmd())
 	add("host", a.bundleCmd(), a.gcCmd(), a.checkCmd(), a.debugCmd(), a.serveCmd(), a.doctorCmd(), a.demoCmd(), a.benchCmd(), a.versionCmd())
 	root.AddCommand(tryStoreCmd())
 	root.SetHelpCommandGroupID("host")

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"flash/cas/local"
+	"flash/cas/tiered"
 	"flash/cli/httpapi"
 	"flash/store"
 	"flash/vmm"
@@ -48,6 +49,7 @@ type parts struct {
 	engine vmm.Engine
 	store  *store.Store
 	chunks *local.Store
+	tiers  *tiered.Store
 	run    string
 
 	stopUpkeep context.CancelFunc
@@ -74,7 +76,11 @@ func openParts(ctx context.Context, home string, log *slog.Logger, engine newEng
 	if p.chunks, err = local.Open(ctx, local.Config{Dir: home, Log: log}); err != nil {
 		return nil, host.Explain(err, home)
 	}
-	if p.store, err = store.Open(ctx, store.Config{Dir: filepath.Join(home, "meta"), Chunks: p.chunks, Log: log, Trial: tryStore}); err != nil {
+	p.tiers = tiered.New(p.chunks)
+	p.tiers.OnEvent(func(e tiered.Event) {
+		log.Error("a chunk is damaged here and was read from a remote", "remote", e.Far, "chunk", e.Chunk, "damage", e.Near)
+	})
+	if p.store, err = store.Open(ctx, store.Config{Dir: filepath.Join(home, "meta"), Chunks: p.tiers, Log: log, Trial: tryStore}); err != nil {
 		return nil, host.Explain(err, home)
 	}
 	if p.engine, err = engine(p.run, log); errors.Is(err, vmm.ErrUnsupported) {
@@ -82,7 +88,8 @@ func openParts(ctx context.Context, home string, log *slog.Logger, engine newEng
 	} else if err != nil {
 		return nil, host.Explain(err, home)
 	}
-	if p.host, err = host.New(ctx, host.Config{Store: p.store, Engine: p.engine, Home: home, RunDir: p.run, Version: Version, Log: log}); err != nil {
+	if p.host, err = host.New(ctx, host.Config{Store: p.store, Engine: p.engine, Home: home, RunDir: p.run, Version: Version, Log: log,
+		Remotes: &remoteWiring{home: home, near: p.chunks, tiers: p.tiers, store: p.store, log: log}}); err != nil {
 		return nil, err
 	}
 	p.upkeep = make(chan struct{})
@@ -93,6 +100,16 @@ func openParts(ctx context.Context, home string, log *slog.Logger, engine newEng
 		p.host.Upkeep(upkeep)
 	}()
 	return p, nil
+}
+
+// rebuild makes the database of a home again. Precondition: the home's lock is ours.
+func rebuild(ctx context.Context, home string, log *slog.Logger) (r store.RebuildReport, err error) {
+	chunks, err := local.Open(ctx, local.Config{Dir: home, Log: log})
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, chunks.Close()) }()
+	return store.Rebuild(ctx, store.Config{Dir: filepath.Join(home, "meta"), Chunks: chunks, Log: log, Trial: tryStore})
 }
 
 // StopVMs checkpoints and stops the VMs.

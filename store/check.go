@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	badger "github.com/dgraph-io/badger/v4"
 
@@ -20,7 +19,7 @@ const (
 // Finding is one thing that is wrong, with the evidence and what it touches.
 type Finding struct {
 	Severity string   `json:"severity"`
-	Kind     string   `json:"kind"` // pack, chunk, missing, history, ledger, database
+	Kind     string   `json:"kind"` // pack, chunk, missing, note, history, ledger, database
 	Pack     string   `json:"pack,omitempty"`
 	Offset   int64    `json:"offset,omitempty"`
 	Hash     cas.Hash `json:"hash,omitzero"`
@@ -50,11 +49,12 @@ type CheckReport struct {
 // Check looks for damage: the packs' bytes, that every named snapshot is whole, the histories and the ledgers. The error
 // is about the check itself; ErrNothingChecked when there was nothing to read, which is no success.
 func (s *Store) Check(ctx context.Context, o CheckOptions) (CheckReport, error) {
-	c := checker{s: s, o: o, at: map[cas.Hash]int{}, r: CheckReport{Findings: []Finding{}}}
+	c := checker{s: s, o: o, in: newInspector(s.chunks)}
 	if c.o.Progress == nil {
 		c.o.Progress = func(string, int64, int64) {}
 	}
 	err := c.run(ctx)
+	c.r.Snapshots, c.r.Nodes, c.r.Chunks, c.r.Findings = c.in.r.Snapshots, c.in.r.Nodes, c.in.r.Chunks, c.in.r.Findings
 	for i := range c.r.Findings {
 		f := &c.r.Findings[i]
 		if f.Touches == nil {
@@ -74,7 +74,7 @@ type checker struct {
 	s  *Store
 	o  CheckOptions
 	r  CheckReport
-	at map[cas.Hash]int // chunk → its finding
+	in *inspector // has the findings until the end
 }
 
 func (c *checker) run(ctx context.Context) error {
@@ -89,13 +89,20 @@ func (c *checker) run(ctx context.Context) error {
 	if err := c.database(ctx); err != nil {
 		return err
 	}
-	if err := c.snapshots(ctx); err != nil {
+	if err := c.notes(ctx); err != nil {
 		return err
 	}
-	if c.r.Snapshots == 0 && c.r.Read.Records == 0 && len(c.r.Findings) == 0 {
+	names, err := c.s.names(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.in.snapshots(ctx, names, c.o.Progress); err != nil {
+		return err
+	}
+	if c.in.r.Snapshots == 0 && c.r.Read.Records == 0 && len(c.in.r.Findings) == 0 {
 		return fmt.Errorf("the store holds no snapshot and no chunk: %w", ErrNothingChecked)
 	}
-	if c.o.Read > 0 && c.r.Read.Records == 0 && len(c.r.Findings) == 0 {
+	if c.o.Read > 0 && c.r.Read.Records == 0 && len(c.in.r.Findings) == 0 {
 		return fmt.Errorf("no pack was read: %w", ErrNothingChecked)
 	}
 	return nil
@@ -109,7 +116,7 @@ func (c *checker) packs(ctx context.Context) error {
 			return fmt.Errorf("repair: %w", ErrUnsupported)
 		}
 		c.o.Progress("repair", 0, 0)
-		stats, err := r.Repair(ctx, c.damage)
+		stats, err := r.Repair(ctx, c.in.damage)
 		c.r.Repair = &stats
 		if err != nil {
 			return err
@@ -127,103 +134,15 @@ func (c *checker) packs(ctx context.Context) error {
 	}
 	c.o.Progress("read packs", 0, 0)
 	var err error
-	c.r.Read, err = v.Verify(ctx, c.o.Read, c.damage)
+	c.r.Read, err = v.Verify(ctx, c.o.Read, c.in.damage)
 	return err
-}
-
-// damage notes what a pack's bytes show. Whether it matters the walk will tell.
-func (c *checker) damage(d cas.Damage) {
-	f := Finding{Severity: Harmless, Kind: "pack", Pack: d.Pack, Offset: d.Offset, Hash: d.Hash, Reason: d.Err.Error()}
-	if !d.Hash.IsZero() {
-		f.Kind = "chunk"
-		if _, ok := c.at[d.Hash]; !ok {
-			c.at[d.Hash] = len(c.r.Findings)
-		}
-	}
-	c.r.Findings = append(c.r.Findings, f)
-}
-
-func (c *checker) found(f Finding) { c.r.Findings = append(c.r.Findings, f) }
-
-// snapshots walks everything that has a name.
-func (c *checker) snapshots(ctx context.Context) error {
-	names, err := c.s.names(ctx)
-	if err != nil {
-		return err
-	}
-	t := newTracer(ctx, c.s)
-	t.presence, t.missed = true, c.missed
-	for h, i := range c.at {
-		// A good copy in another pack, or a damage that wasn't there a moment ago: nothing is lost.
-		if _, err := c.s.chunks.Get(ctx, cas.Ref{Hash: h}, nil); err != nil {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			t.wanted[h] = i
-		} else {
-			c.r.Findings[i].Reason += "; another copy is good"
-		}
-	}
-	ids := inOrder(names)
-	for done, id := range ids {
-		c.o.Progress("walk snapshots", int64(done), int64(len(ids)))
-		if err := c.snapshot(ctx, t, id, names[id]); err != nil {
-			return err
-		}
-	}
-	c.r.Nodes, c.r.Chunks = len(t.clean)+len(t.tainted), t.data
-	return nil
-}
-
-func (c *checker) snapshot(ctx context.Context, t *tracer, id SnapshotID, names []Name) error {
-	c.r.Snapshots++
-	var found marks
-	sn, err := c.s.Snapshot(ctx, id)
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case err != nil:
-		found.add(c.missed(id, err))
-	default:
-		for _, im := range sn.record.Images {
-			m, err := t.image(im)
-			if err != nil {
-				return err
-			}
-			found.add(m...)
-		}
-	}
-	for _, i := range found {
-		c.r.Findings[i].Severity = Damage
-		for _, n := range names {
-			if !slices.Contains(c.r.Findings[i].Touches, n) {
-				c.r.Findings[i].Touches = append(c.r.Findings[i].Touches, n)
-			}
-		}
-	}
-	return nil
-}
-
-// missed notes a chunk that can't be had.
-func (c *checker) missed(h cas.Hash, err error) int {
-	if i, ok := c.at[h]; ok {
-		return i
-	}
-	f := Finding{Severity: Harmless, Kind: "missing", Hash: h, Reason: err.Error()}
-	var corrupt *cas.CorruptError
-	if errors.As(err, &corrupt) {
-		f.Kind, f.Pack, f.Offset, f.Reason = "chunk", corrupt.Pack, corrupt.Offset, corrupt.Reason
-	}
-	c.at[h] = len(c.r.Findings)
-	c.found(f)
-	return c.at[h]
 }
 
 // database checks Badger's own checksums, and what our records say of each other.
 func (c *checker) database(ctx context.Context) error {
 	c.o.Progress("read the database", 0, 0)
 	if err := c.s.verifyDatabase(); err != nil {
-		c.found(Finding{Severity: Damage, Kind: "database", Reason: err.Error()})
+		c.in.found(Finding{Severity: Damage, Kind: "database", Reason: err.Error()})
 	}
 	vms, err := c.s.VMs(ctx)
 	if err != nil {
@@ -240,15 +159,39 @@ func (c *checker) database(ctx context.Context) error {
 			continue
 		}
 		if err != nil {
-			c.found(Finding{Severity: Damage, Kind: "history", Reason: err.Error(), Touches: []Name{{VM: v.ID, Number: -1}}})
+			c.in.found(Finding{Severity: Damage, Kind: "history", Reason: err.Error(), Touches: []Name{{VM: v.ID, Number: -1}}})
 			continue
 		}
 		c.history(h)
 		entries, err := c.s.Ledger(ctx, v.ID)
 		if err != nil && !errors.Is(err, ErrNotFound) {
-			c.found(Finding{Severity: Damage, Kind: "ledger", Reason: err.Error(), Touches: []Name{{VM: v.ID, Number: -1}}})
+			c.in.found(Finding{Severity: Damage, Kind: "ledger", Reason: err.Error(), Touches: []Name{{VM: v.ID, Number: -1}}})
 		}
 		c.r.Records += len(entries)
+	}
+	return nil
+}
+
+// notes checks that what would bring the names back is there, and, repairing, writes it anew.
+func (c *checker) notes(ctx context.Context) error {
+	roots := &rootSet{}
+	if err := c.s.view(ctx, func(tx *badger.Txn) error { return noteRoots(tx, roots) }); err != nil {
+		c.in.found(Finding{Severity: Damage, Kind: "database", Reason: err.Error()})
+		return nil
+	}
+	have, err := c.s.chunks.Has(ctx, roots.plain)
+	if err != nil {
+		return err
+	}
+	lacks := 0
+	for i, h := range roots.plain {
+		if !have[i] {
+			lacks++
+			c.in.found(Finding{Severity: Harmless, Kind: "note", Hash: h, Reason: "it isn't there: a lost database would not come back whole"})
+		}
+	}
+	if lacks > 0 && c.o.Repair {
+		return c.s.writeCatalogue(ctx)
 	}
 	return nil
 }
@@ -256,7 +199,7 @@ func (c *checker) database(ctx context.Context) error {
 // history checks that a tree is one.
 func (c *checker) history(h *historyTree) {
 	wrong := func(n int, format string, args ...any) {
-		c.found(Finding{Severity: Damage, Kind: "history", Reason: fmt.Sprintf(format, args...), Touches: []Name{{VM: h.vm, Number: n}}})
+		c.in.found(Finding{Severity: Damage, Kind: "history", Reason: fmt.Sprintf(format, args...), Touches: []Name{{VM: h.vm, Number: n}}})
 	}
 	if h.head >= 0 && h.byNumber[h.head] == nil {
 		wrong(h.head, "the head of %s is checkpoint %d, which isn't there", h.vm, h.head)

@@ -19,7 +19,7 @@ func (n *node) isPatch() bool { return !n.base.Hash.IsZero() }
 
 // nodeReader reads nodes through a cache.
 type nodeReader struct {
-	chunks cas.Store
+	chunks ChunkReader
 	cache  *nodeCache
 }
 

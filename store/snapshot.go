@@ -2,12 +2,10 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"time"
 
-	"flash/cas"
 	"flash/store/manifest"
 )
 
@@ -33,16 +31,9 @@ type Snapshot struct {
 
 // Snapshot opens one by id. ErrNotFound, ErrCorrupt.
 func (s *Store) Snapshot(ctx context.Context, id SnapshotID) (*Snapshot, error) {
-	p, err := s.chunks.Get(ctx, cas.Ref{Hash: id}, nil)
-	if errors.Is(err, cas.ErrNotFound) {
-		return nil, fmt.Errorf("snapshot %s: %w: %w", id, ErrNotFound, err)
-	}
+	record, err := readRecord(ctx, s.chunks, id)
 	if err != nil {
-		return nil, fmt.Errorf("snapshot %s: %w", id, err)
-	}
-	record, err := manifest.DecodeSnapshot(p)
-	if err != nil {
-		return nil, fmt.Errorf("snapshot %s: %w", id, err)
+		return nil, err
 	}
 	return &Snapshot{s, id, record}, nil
 }

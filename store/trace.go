@@ -14,8 +14,8 @@ import (
 type tracer struct {
 	nodeReader
 	ctx context.Context
-	// presence: also ask whether data chunks are there.
-	presence bool
+	// has tells which data chunks are there; nil: nobody asks.
+	has func(ctx context.Context, hs []cas.Hash) ([]bool, error)
 	// missed is called once for each node that can't be read and each data chunk that isn't there; it gives the mark that
 	// everything above gets.
 	missed func(h cas.Hash, err error) int
@@ -26,9 +26,9 @@ type tracer struct {
 	data    int64                 // data chunks looked at
 }
 
-func newTracer(ctx context.Context, s *Store) *tracer {
+func newTracer(ctx context.Context, from ChunkReader) *tracer {
 	// With a cache of its own, so that the nodes of running VMs stay in the other.
-	return &tracer{nodeReader: nodeReader{s.chunks, newNodeCache(markCacheBytes)}, ctx: ctx,
+	return &tracer{nodeReader: nodeReader{from, newNodeCache(markCacheBytes)}, ctx: ctx,
 		wanted: map[cas.Hash]int{}, clean: map[cas.Hash]struct{}{}, tainted: map[cas.Hash][]int{}}
 }
 
@@ -130,10 +130,10 @@ func (t *tracer) leaf(n *node, found *marks) error {
 		hs = append(hs, e.Hash)
 	}
 	t.data += int64(len(hs))
-	if !t.presence || len(hs) == 0 {
+	if t.has == nil || len(hs) == 0 {
 		return nil
 	}
-	present, err := t.chunks.Has(t.ctx, hs)
+	present, err := t.has(t.ctx, hs)
 	if err != nil {
 		return fmt.Errorf("ask for %d chunks: %w", len(hs), err)
 	}

@@ -22,7 +22,7 @@ func (s *Store) Why(ctx context.Context, h cas.Hash) ([]Kept, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := newTracer(ctx, s)
+	t := newTracer(ctx, s.chunks)
 	t.wanted[h] = 0
 	kept := []Kept{}
 	for _, id := range inOrder(names) {

@@ -62,3 +62,38 @@ func TestPacksTravelBetweenStores(t *testing.T) {
 	lack(t, b, chunks)
 	have(t, a, chunks)
 }
+
+func TestSealedPacksAreFoundByWhatTheyHave(t *testing.T) {
+	s := mustOpen(t, local.Config{Dir: t.TempDir()})
+	chunks := castest.Chunks(s.Hasher(), 1, 20)
+	put(t, s, chunks)
+	if id, ok := s.PackOf(chunks[0].Hash); ok {
+		t.Errorf("an open pack: %x", id)
+	}
+	if err := s.Seal(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p := s.Packs()[0]
+	if id, ok := s.PackOf(chunks[0].Hash); !ok || id != p.ID {
+		t.Errorf("pack %x, %v; want %x", id, ok, p.ID)
+	}
+	if _, ok := s.PackOf(cas.Hash{1}); ok {
+		t.Error("a pack of a chunk that isn't there")
+	}
+	hash, n, ok := s.PackHash(p.ID)
+	if !ok || hash.String()+".pack" != p.Name || n != p.Bytes {
+		t.Errorf("%s, %d bytes, %v; want %+v", hash, n, ok, p)
+	}
+	if _, _, ok := s.PackHash(cas.PackID{1}); ok {
+		t.Error("the hash of a pack that isn't there")
+	}
+	r, err := s.OpenPack(t.Context(), p.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := mustOpen(t, local.Config{Dir: t.TempDir()})
+	if err := other.ImportPackFrom(t.Context(), hash, r, n); err != nil {
+		t.Fatal(err)
+	}
+	have(t, other, chunks)
+}

@@ -50,9 +50,9 @@ func (s *Sealed) Entries() ([]Entry, error) {
 // Verify reads the whole pack and checks everything: the content hash, every record with its name, and that the footer
 // lists exactly the records that are there. bad is called for every damaged record; the error is about the pack.
 func (s *Sealed) Verify(d *Decoder, bad func(e Entry, err error)) error {
-	content := newContentHasher()
-	if _, err := io.Copy(content, io.NewSectionReader(s.r, 0, s.Trailer.Bytes()-TrailerBytes+contentHashOffset)); err != nil {
-		return fmt.Errorf("read the pack: %w", err)
+	contentErr := s.CheckContent()
+	if contentErr != nil && !errors.Is(contentErr, ErrDamaged) {
+		return contentErr
 	}
 	entries, err := s.Entries()
 	if err != nil {
@@ -78,8 +78,8 @@ func (s *Sealed) Verify(d *Decoder, bad func(e Entry, err error)) error {
 		}
 		plainBytes += int64(rec.PlainBytes)
 	}
-	if got := content.sum(); got != s.ContentHash {
-		return fmt.Errorf("the pack's bytes hash to %s, want %s: %w", got, s.ContentHash, ErrDamaged)
+	if contentErr != nil {
+		return contentErr
 	}
 	if !damaged && plainBytes != s.Trailer.PlainBytes {
 		return fmt.Errorf("the records hold %d plain bytes, the trailer says %d: %w", plainBytes, s.Trailer.PlainBytes, ErrDamaged)

@@ -175,20 +175,9 @@ func (c *cache) drop(k windowKey) {
 }
 
 // dropObject removes all windows of a pack that is gone.
-func (c *cache) dropObject(hash cas.Hash) {
-	if c.windowsDir == "" {
-		return
-	}
-	var keys []windowKey
-	c.mu.Lock()
-	for k := range c.byKey {
-		if k.object == hash {
-			keys = append(keys, k)
-		}
-	}
-	c.mu.Unlock()
-	for _, k := range keys {
-		c.drop(k)
+func (c *cache) dropObject(o *object) {
+	for n := int64(0); c.windowsDir != "" && n*WindowBytes < o.bytes; n++ {
+		c.drop(windowKey{o.hash, uint32(n)})
 	}
 }
 

@@ -122,6 +122,22 @@ func TestCatalogueThatGoesWhileItIsReadIsFoundElsewhere(t *testing.T) {
 	mustRead(t, a, packs)
 }
 
+// One of the old catalogues names all that the merged one does, and so has its name: it stays.
+func TestMergedCatalogueThatWasThereBeforeStays(t *testing.T) {
+	b := newBucket()
+	packs := somePacks(t, 1, 66, 2)
+	a := mustOpen(t, remote.Config{Bucket: b})
+	for _, p := range packs {
+		mustUpload(t, a, []made{p})
+	}
+	mustUpload(t, mustOpen(t, remote.Config{Bucket: b}), packs)
+	if err := a.Merge(t.Context()); err != nil || len(b.keys("catalog/")) != 1 {
+		t.Errorf("%d catalogues, %v", len(b.keys("catalog/")), err)
+	}
+	mustRead(t, a, packs[:3])
+	mustRead(t, mustOpen(t, remote.Config{Bucket: b}), packs)
+}
+
 func TestFewCataloguesAreNotMerged(t *testing.T) {
 	b := newBucket()
 	a := mustOpen(t, remote.Config{Bucket: b})
@@ -185,9 +201,12 @@ func TestDamagedCatalogueIsToldAndHoldsUpNoOther(t *testing.T) {
 	bad := b.keys("catalog/")[0]
 	mustUpload(t, a, packs[1:])
 	good := b.objects[bad]
+	keys := b.keys("catalog/")
+	swapped := b.objects[keys[1-slices.Index(keys, bad)]]
 	for name, spoil := range map[string]func(p []byte) []byte{
 		"flipped": func(p []byte) []byte { p[100] ^= 1; return p },
 		"cut":     func(p []byte) []byte { return p[:50] },
+		"another": func([]byte) []byte { return bytes.Clone(swapped) },
 		"newer":   func(p []byte) []byte { p[8] = 9; return p },
 	} {
 		b.change(bad, spoil)
@@ -271,5 +290,25 @@ func TestTwoHostsWithTheSamePackShareIt(t *testing.T) {
 	mustBeWhole(t, b, fmt.Sprint(b.keys("")))
 	if n := len(b.keys("packs/")); n != 2 {
 		t.Errorf("%d packs", n)
+	}
+}
+
+// A Refresh whose list is older than an upload of the same process doesn't forget what was uploaded.
+func TestUploadBesideARefreshIsNotForgotten(t *testing.T) {
+	b := newBucket()
+	packs := somePacks(t, 1, 2, 20)
+	mustUpload(t, mustOpen(t, remote.Config{Bucket: b}), packs[:1])
+	r := mustOpen(t, remote.Config{Bucket: b})
+	done := false
+	b.setFault(func(_ int, verb, _ string, _ bool) error {
+		if verb == "get" && !done { // the list was read
+			done = true
+			mustUpload(t, r, packs[1:])
+		}
+		return nil
+	})
+	mustRefresh(t, r)
+	if got := r.Has([]cas.Hash{packs[0].chunks[0].Hash, packs[1].chunks[0].Hash}); !done || !slices.Equal(got, []bool{true, true}) {
+		t.Errorf("Has: %v", got)
 	}
 }

@@ -37,6 +37,9 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // ErrCatalogue: a catalogue object's bytes are not what was written, or of a version this one doesn't read.
 var ErrCatalogue = errors.New("the catalogue can't be used")
 
+// ErrNewer: it isn't damaged, but of a version that this flash doesn't read. It is an ErrCatalogue too.
+var ErrNewer = fmt.Errorf("a newer flash wrote it: %w", ErrCatalogue)
+
 // Catalogued is one pack as a catalogue lists it.
 type Catalogued struct {
 	ID          cas.PackID
@@ -148,7 +151,7 @@ func DecodeCatalogue(p []byte) (keyID uint32, contentHash cas.Hash, packs []Cata
 		return bad("the header's checksum is %08x, want %08x", got, want)
 	}
 	if v := le.Uint16(p[8:]); v != CatalogueVersion {
-		return bad("it has version %d, this flash reads %d: a newer one wrote it", v, CatalogueVersion)
+		return 0, cas.Hash{}, nil, fmt.Errorf("it has version %d, this flash reads %d: %w", v, CatalogueVersion, ErrNewer)
 	}
 	if n := le.Uint16(p[10:]); n != catalogueHeaderBytes || le.Uint32(p[20:]) != 0 || !bytes.Equal(p[32:60], make([]byte, 28)) {
 		return bad("its header has %d bytes, or reserved ones in use", n)

@@ -103,7 +103,7 @@ func (r *Remote) removeObjects(ctx context.Context, objects []*object) (freedByt
 			if err := r.bucket.Delete(gctx, o.key()); err != nil {
 				return err
 			}
-			r.cache.dropObject(o.hash)
+			r.cache.dropObject(o)
 			mu.Lock()
 			defer mu.Unlock()
 			freedBytes += o.bytes

@@ -146,7 +146,7 @@ func (s *span) fetch(ctx context.Context, lead map[int]*flight) error {
 		start := int64(s.first+uint32(i)) * WindowBytes
 		if err == nil {
 			buf = make([]byte, windowEnd(s.o, s.first+uint32(end-1))-start)
-			err = s.r.getRange(ctx, s.o, buf, start)
+			err = s.r.getRange(ctx, s.o.key(), buf, start)
 		}
 		for n := i; n < end; n++ {
 			f := lead[n]

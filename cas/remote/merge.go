@@ -85,7 +85,7 @@ func (r *Remote) rewrite(ctx context.Context, old []*catalogue, keep func(conten
 // packsIn reads a catalogue again, for the whole hashes of its entries.
 func (r *Remote) packsIn(ctx context.Context, c *catalogue) ([]Catalogued, error) {
 	if p := r.cache.catalogue(c.key); p != nil {
-		if hash, packs, err := r.decodeCatalogue(p); err == nil && hash == c.hash {
+		if hash, packs, err := r.decodeCatalogue(c.key, p); err == nil && hash == c.hash {
 			return packs, nil
 		}
 	}
@@ -93,7 +93,7 @@ func (r *Remote) packsIn(ctx context.Context, c *catalogue) ([]Catalogued, error
 	if err != nil {
 		return nil, err
 	}
-	hash, packs, err := r.decodeCatalogue(p)
+	hash, packs, err := r.decodeCatalogue(c.key, p)
 	if err == nil && hash != c.hash {
 		err = fmt.Errorf("its content hash was %s and is %s: %w", c.hash, hash, ErrCatalogue)
 	}

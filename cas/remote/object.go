@@ -38,7 +38,7 @@ func (r *Remote) PackEntries(ctx context.Context, id cas.PackID) ([]pack.Entry, 
 
 // openObject reads a pack object's header and trailer, and compares them with the catalogue.
 func (r *Remote) openObject(ctx context.Context, o *object) (*pack.Sealed, error) {
-	sealed, err := pack.OpenSealed(&objectReader{ctx, r, o}, o.bytes)
+	sealed, err := pack.OpenSealed(&objectReader{ctx, r, o.key(), o.bytes}, o.bytes)
 	if err == nil && (sealed.ContentHash != o.hash || sealed.ID != o.id || sealed.Trailer.Entries != o.entries) {
 		err = fmt.Errorf("its id is %x, its content hash %s, and it has %d entries; the catalogue says otherwise: %w",
 			sealed.ID, sealed.ContentHash, sealed.Trailer.Entries, pack.ErrDamaged)
@@ -51,20 +51,21 @@ func (r *Remote) openObject(ctx context.Context, o *object) (*pack.Sealed, error
 
 // objectReader reads a pack object, past the cache.
 type objectReader struct {
-	ctx context.Context
-	r   *Remote
-	o   *object
+	ctx   context.Context
+	r     *Remote
+	key   string
+	bytes int64
 }
 
 func (a *objectReader) ReadAt(p []byte, offset int64) (int, error) {
 	whole := p
-	if offset < 0 || offset > a.o.bytes {
+	if offset < 0 || offset > a.bytes {
 		return 0, io.EOF
 	}
-	if left := a.o.bytes - offset; int64(len(p)) > left {
+	if left := a.bytes - offset; int64(len(p)) > left {
 		p = p[:left]
 	}
-	if err := a.r.getRange(a.ctx, a.o, p, offset); err != nil {
+	if err := a.r.getRange(a.ctx, a.key, p, offset); err != nil {
 		return 0, err
 	}
 	if len(p) < len(whole) {
@@ -74,7 +75,7 @@ func (a *objectReader) ReadAt(p []byte, offset int64) (int, error) {
 }
 
 // getRange is one ranged request.
-func (r *Remote) getRange(ctx context.Context, o *object, dst []byte, offset int64) error {
+func (r *Remote) getRange(ctx context.Context, key string, dst []byte, offset int64) error {
 	if len(dst) == 0 {
 		return nil
 	}
@@ -84,7 +85,7 @@ func (r *Remote) getRange(ctx context.Context, o *object, dst []byte, offset int
 	}
 	defer done()
 	r.counters.rangedGets.Add(1)
-	if err := r.bucket.GetRange(ctx, o.key(), dst, offset); err != nil {
+	if err := r.bucket.GetRange(ctx, key, dst, offset); err != nil {
 		return err
 	}
 	r.counters.fetchedBytes.Add(int64(len(dst)))
@@ -92,11 +93,11 @@ func (r *Remote) getRange(ctx context.Context, o *object, dst []byte, offset int
 }
 
 // getParallel fills dst with requests of a span each.
-func (r *Remote) getParallel(ctx context.Context, o *object, dst []byte, offset int64) error {
+func (r *Remote) getParallel(ctx context.Context, key string, dst []byte, offset int64) error {
 	g, gctx := errgroup.WithContext(ctx)
 	for at := 0; at < len(dst); at += spanWindows * WindowBytes {
 		part := dst[at:min(at+spanWindows*WindowBytes, len(dst))]
-		g.Go(func() error { return r.getRange(gctx, o, part, offset+int64(at)) })
+		g.Go(func() error { return r.getRange(gctx, key, part, offset+int64(at)) })
 	}
 	return g.Wait()
 }
@@ -123,7 +124,7 @@ func (s *stream) Read(p []byte) (int, error) {
 		if s.buf == nil {
 			s.buf = make([]byte, n)
 		}
-		if err := s.r.getParallel(s.ctx, s.o, s.buf[:n], s.at); err != nil {
+		if err := s.r.getParallel(s.ctx, s.o.key(), s.buf[:n], s.at); err != nil {
 			return 0, fmt.Errorf("pack %s in %s: %w", s.o.name(), s.r.Location(), err)
 		}
 		s.left, s.at = s.buf[:n], s.at+n

@@ -5,11 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"sync"
 	"testing"
+	"testing/synctest"
 
 	"flash/cas"
 	"flash/cas/bucket"
@@ -79,67 +76,103 @@ func TestNeighboursAreFetchedTogether(t *testing.T) {
 func TestWindowIsFetchedOnceHoweverManyAsk(t *testing.T) {
 	p := makePack(t, 1, castest.Chunks(cas.NewHasher(nil), 1, 80)) // one window
 	b := uploaded(t, []made{p})
-	r := mustOpen(t, remote.Config{Bucket: b, CacheDir: t.TempDir()})
-	mustRefresh(t, r)
-	const readers = 16
-	var waiting sync.WaitGroup
-	waiting.Add(1)
-	b.setFault(func(_ int, verb, _ string, _ bool) error {
-		if verb == "range" {
-			waiting.Wait()
-		}
-		return nil
-	})
-	var wg sync.WaitGroup
-	var begun sync.WaitGroup
-	begun.Add(readers)
-	for i := range readers {
-		wg.Go(func() {
-			begun.Done()
-			if got, err := r.Get(t.Context(), p.refs[i], nil); err != nil || !bytes.Equal(got, p.chunks[i].Data) {
-				t.Errorf("reader %d: %v", i, err)
+	synctest.Test(t, func(t *testing.T) {
+		r := mustOpen(t, remote.Config{Bucket: b})
+		mustRefresh(t, r)
+		answer := make(chan struct{})
+		b.setFault(func(_ int, verb, _ string, _ bool) error {
+			if verb == "range" {
+				<-answer
 			}
+			return nil
 		})
-	}
-	begun.Wait()
-	waiting.Done()
-	wg.Wait()
-	if _, gets := b.count(); gets != 1 {
-		t.Errorf("%d requests", gets)
-	}
+		for i := range 16 {
+			go func() {
+				if got, err := r.Get(t.Context(), p.refs[i], nil); err != nil || !bytes.Equal(got, p.chunks[i].Data) {
+					t.Errorf("reader %d: %v", i, err)
+				}
+			}()
+		}
+		synctest.Wait() // all wait for the one request
+		close(answer)
+		synctest.Wait()
+		if _, gets := b.count(); gets != 1 {
+			t.Errorf("%d requests", gets)
+		}
+		b.setFault(nil)
+	})
 }
 
 // The first reader gives up while its request runs: the second one, who waits for the same window, doesn't suffer.
 func TestReaderWhoLeavesTakesNobodyAlong(t *testing.T) {
 	p := makePack(t, 1, castest.Chunks(cas.NewHasher(nil), 1, 20))
 	b := uploaded(t, []made{p})
-	r := mustOpen(t, remote.Config{Bucket: b})
-	mustRefresh(t, r)
-	ctx, leave := context.WithCancel(t.Context())
-	fetching, first := make(chan struct{}), true
+	synctest.Test(t, func(t *testing.T) {
+		r := mustOpen(t, remote.Config{Bucket: b})
+		mustRefresh(t, r)
+		ctx, leave := context.WithCancel(t.Context())
+		first := true
+		b.setFault(func(_ int, verb, _ string, _ bool) error {
+			if verb == "range" && first {
+				first = false
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		})
+		go func() {
+			if _, err := r.Get(ctx, p.refs[0], nil); !errors.Is(err, context.Canceled) {
+				t.Errorf("who left: %v", err)
+			}
+		}()
+		synctest.Wait()
+		go func() {
+			if _, err := r.Get(t.Context(), p.refs[1], nil); err != nil {
+				t.Errorf("who stayed: %v", err)
+			}
+		}()
+		synctest.Wait()
+		leave()
+		synctest.Wait()
+		b.setFault(nil)
+	})
+}
+
+// The bucket answers lists, and not reads: what the catalogue names isn't lost, and not each of many reads waits for itself.
+func TestSilentPacksAreNotLost(t *testing.T) {
+	packs := somePacks(t, 1, 20, 5)
+	b := uploaded(t, packs)
+	r := mustOpen(t, remote.Config{Bucket: b, InFlight: 2})
 	b.setFault(func(_ int, verb, _ string, _ bool) error {
-		if verb == "range" && first {
-			first = false
-			close(fetching)
-			<-ctx.Done()
-			return ctx.Err()
+		if verb == "range" {
+			return errOutage
 		}
 		return nil
 	})
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if _, err := r.Get(ctx, p.refs[0], nil); !errors.Is(err, context.Canceled) {
-			t.Errorf("who left: %v", err)
+	var refs []cas.Ref
+	for _, p := range packs {
+		refs = append(refs, p.refs...)
+	}
+	for _, hints := range []bool{true, false} {
+		if _, err := r.Get(t.Context(), bytesRefs(refs, hints)[0], nil); !errors.Is(err, bucket.ErrUnavailable) || isPermanent(err) {
+			t.Errorf("hints %v: %v", hints, err)
 		}
-	})
-	<-fetching
-	wg.Go(func() {
-		if _, err := r.Get(t.Context(), p.refs[1], nil); err != nil {
-			t.Errorf("who stayed: %v", err)
+		calls := 0
+		ops, _ := requests(b, func() {
+			err := r.GetMany(t.Context(), bytesRefs(refs, hints), func(_ int, _ []byte, err error) error {
+				if calls++; !errors.Is(err, bucket.ErrUnavailable) || isPermanent(err) {
+					t.Errorf("hints %v, of many: %v", hints, err)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		if calls != len(refs) || ops > 4 {
+			t.Errorf("hints %v: %d of %d answered, %d requests", hints, calls, len(refs), ops)
 		}
-	})
-	leave()
-	wg.Wait()
+	}
 }
 
 func TestOutageIsNoLossAndEnds(t *testing.T) {
@@ -226,121 +259,6 @@ func TestLossIsPermanentAndSaysWhat(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestDamagedWindowIsFetchedAgain(t *testing.T) {
-	p := makePack(t, 1, castest.Chunks(cas.NewHasher(nil), 1, 400))
-	b := uploaded(t, []made{p})
-	for name, spoil := range map[string]func(path string) error{
-		"other bytes": func(path string) error { return os.WriteFile(path, bytes.Repeat([]byte{9}, remote.WindowBytes), 0o600) },
-		"cut":         func(path string) error { return os.Truncate(path, 10) },
-		"removed":     os.Remove,
-		"a folder": func(path string) error {
-			if err := os.Remove(path); err != nil {
-				return err
-			}
-			return os.Mkdir(path, 0o700)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			for round := range 2 {
-				r := mustOpen(t, remote.Config{Bucket: b, CacheDir: dir})
-				getAll(t, r, p)
-				files := windowFiles(t, dir)
-				if round == 0 && len(files) < 2 {
-					t.Fatalf("%d windows are cached", len(files))
-				}
-				for _, f := range files {
-					if err := spoil(f); err != nil {
-						t.Fatal(err)
-					}
-				}
-				getAll(t, r, p) // the same process
-				for i := range p.refs {
-					if got, err := r.Get(t.Context(), p.refs[i], nil); err != nil || !bytes.Equal(got, p.chunks[i].Data) {
-						t.Fatalf("chunk %d: %v", i, err)
-					}
-				}
-				if name == "a folder" {
-					break
-				}
-				for _, f := range windowFiles(t, dir) { // and the next one
-					if err := spoil(f); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
-		})
-	}
-}
-
-func windowFiles(t testing.TB, dir string) (files []string) {
-	t.Helper()
-	err := filepath.WalkDir(filepath.Join(dir, "windows"), func(path string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() {
-			files = append(files, path)
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return files
-}
-
-func TestCacheKeepsItsBudget(t *testing.T) {
-	packs := somePacks(t, 1, 4, 500)
-	b := uploaded(t, packs)
-	dir := t.TempDir()
-	const budget = 6 * remote.WindowBytes
-	onDisk := func() (total int64) {
-		for _, f := range windowFiles(t, dir) {
-			info, err := os.Stat(f)
-			if err != nil {
-				t.Fatal(err)
-			}
-			total += info.Size()
-		}
-		return total
-	}
-	r := mustOpen(t, remote.Config{Bucket: b, CacheDir: dir, CacheBytes: budget})
-	for _, p := range packs {
-		getAll(t, r, p)
-		if n := onDisk(); n > budget || n != r.Stats().CachedBytes {
-			t.Errorf("%d bytes are cached, %d of them known, the budget is %d", n, r.Stats().CachedBytes, budget)
-		}
-	}
-	if _, n := requests(b, func() { getAll(t, r, packs[3]) }); n != 0 {
-		t.Errorf("%d requests for what was read last", n)
-	}
-	// A smaller budget holds from the next Open on, and what a killed process was writing goes.
-	if err := os.WriteFile(filepath.Join(dir, "catalog", "17.tmp"), []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r = mustOpen(t, remote.Config{Bucket: b, CacheDir: dir, CacheBytes: budget / 2})
-	if n := onDisk(); n > budget/2 || n == 0 || n != r.Stats().CachedBytes {
-		t.Errorf("%d bytes after the budget was halved", n)
-	}
-	if _, err := os.Stat(filepath.Join(dir, "catalog", "17.tmp")); err == nil {
-		t.Error("a temporary file is left")
-	}
-}
-
-func TestCacheThatCannotBeWrittenCostsRequestsOnly(t *testing.T) {
-	p := makePack(t, 1, castest.Chunks(cas.NewHasher(nil), 1, 100))
-	b := uploaded(t, []made{p})
-	dir := t.TempDir()
-	r := mustOpen(t, remote.Config{Bucket: b, CacheDir: dir})
-	mustRefresh(t, r)
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(dir, nil, 0o600); err != nil { // a file where the folder was: nothing can be written below
-		t.Fatal(err)
-	}
-	getAll(t, r, p)
-	getAll(t, r, p)
 }
 
 func TestStaleHintsLeadToTheCatalogue(t *testing.T) {

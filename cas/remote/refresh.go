@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
@@ -78,7 +79,7 @@ func (r *Remote) refreshOnce(ctx context.Context, round uint64) (gone bool, err 
 		return gone, err
 	}
 	for _, o := range r.index.forget(func(c *catalogue) bool { return c.round < round && !listed[c.key] }) {
-		r.cache.dropObject(o.hash)
+		r.cache.dropObject(o)
 	}
 	r.cache.keepCatalogues(listed)
 	return false, nil
@@ -101,7 +102,7 @@ func (r *Remote) readCatalogues(ctx context.Context, unread []bucket.Info, round
 			switch {
 			case errors.Is(err, bucket.ErrNotFound):
 				lost[i] = true
-			case errors.Is(err, ErrCatalogue) || errors.Is(err, bucket.ErrIntegrity) || errors.Is(err, bucket.ErrTooLarge):
+			case isBadCatalogue(err):
 				damaged[i] = fmt.Errorf("%s: %w", info.Key, err)
 			case err != nil:
 				return fmt.Errorf("%s: %w", info.Key, err)
@@ -122,19 +123,27 @@ func (r *Remote) readCatalogues(ctx context.Context, unread []bucket.Info, round
 }
 
 func (r *Remote) readCatalogue(ctx context.Context, key string, round uint64) error {
-	p := r.cache.catalogue(key)
-	if p != nil && r.takeCatalogue(key, p, round) == nil {
+	if p := r.cache.catalogue(key); p != nil && r.takeCatalogue(key, p, round) == nil {
 		return nil
 	}
-	p, err := r.getCatalogue(ctx, key)
-	if err != nil {
-		return err
+	for again := false; ; again = true {
+		p, err := r.getCatalogue(ctx, key)
+		if err == nil {
+			err = r.takeCatalogue(key, p, round)
+		}
+		if err == nil {
+			r.cache.storeCatalogue(key, p)
+			return nil
+		}
+		if again || !isBadCatalogue(err) || errors.Is(err, ErrNewer) {
+			return err // damaged on the way it is damaged once
+		}
 	}
-	if err := r.takeCatalogue(key, p, round); err != nil {
-		return err
-	}
-	r.cache.storeCatalogue(key, p)
-	return nil
+}
+
+// isBadCatalogue tells that an object was read and isn't what a catalogue is.
+func isBadCatalogue(err error) bool {
+	return errors.Is(err, ErrCatalogue) || errors.Is(err, bucket.ErrIntegrity) || errors.Is(err, bucket.ErrTooLarge)
 }
 
 // getCatalogue reads a catalogue object from the bucket.
@@ -153,7 +162,7 @@ func (r *Remote) getCatalogue(ctx context.Context, key string) ([]byte, error) {
 
 // takeCatalogue decodes one and adds it to the index.
 func (r *Remote) takeCatalogue(key string, p []byte, round uint64) error {
-	hash, packs, err := r.decodeCatalogue(p)
+	hash, packs, err := r.decodeCatalogue(key, p)
 	if err != nil {
 		return err
 	}
@@ -161,12 +170,28 @@ func (r *Remote) takeCatalogue(key string, p []byte, round uint64) error {
 	return nil
 }
 
-func (r *Remote) decodeCatalogue(p []byte) (cas.Hash, []Catalogued, error) {
+// decodeCatalogue decodes the object under a key, and compares the key where it tells the content hash: a list of a bucket
+// that isn't encrypted does, and a good catalogue in another's place would hide what that one names.
+func (r *Remote) decodeCatalogue(key string, p []byte) (cas.Hash, []Catalogued, error) {
 	keyID, hash, packs, err := DecodeCatalogue(p)
 	if err == nil && keyID != r.keyID {
 		err = fmt.Errorf("key %08x, given %08x: %w", keyID, r.keyID, ErrWrongKey)
 	}
+	named, ok := hashIn(key, cataloguePrefix)
+	if err == nil && ok && named != hash {
+		err = fmt.Errorf("its content hash is %s: %w", hash, ErrCatalogue)
+	}
 	return hash, packs, err
+}
+
+// hashIn reads the content hash out of a key, where it shows.
+func hashIn(key, prefix string) (cas.Hash, bool) {
+	name, ok := strings.CutPrefix(key, prefix)
+	if !ok || len(name) < 64 {
+		return cas.Hash{}, false
+	}
+	h, err := cas.ParseHash(name[:64])
+	return h, err == nil
 }
 
 // loadCached takes in the catalogues of the cache folder, so that reads work while the bucket can't be reached. What the

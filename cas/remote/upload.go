@@ -30,6 +30,12 @@ const statFromBytes = 1 << 20
 //
 // Memory: the packs' entries, and what the bucket needs for InFlight puts that read from their sources.
 func (r *Remote) Upload(ctx context.Context, packs []PackSource, p Progress) (UploadStats, error) {
+	return r.UploadIf(ctx, packs, p, func(context.Context) error { return nil })
+}
+
+// UploadIf is Upload by who must be sure of something right before the packs are named: that nobody has removed them since
+// they were put. When still fails, nothing is named.
+func (r *Remote) UploadIf(ctx context.Context, packs []PackSource, p Progress, still func(ctx context.Context) error) (UploadStats, error) {
 	stats := UploadStats{Packs: len(packs)}
 	u := upload{r: r, progress: p}
 	seen := map[string]bool{}
@@ -61,6 +67,9 @@ func (r *Remote) Upload(ctx context.Context, packs []PackSource, p Progress) (Up
 		return UploadStats{Packs: len(packs), NewPacks: u.newPacks, NewBytes: u.newBytes}, err
 	}
 	stats.NewPacks, stats.NewBytes = u.newPacks, u.newBytes
+	if err := still(ctx); err != nil {
+		return stats, err
+	}
 	return stats, r.publish(ctx, listed)
 }
 

@@ -157,7 +157,7 @@ func (v *verifier) read(ctx context.Context, o *object) error {
 
 // bytes checks every byte of a pack. Its error is about the pack, or the bucket's.
 func (v *verifier) bytes(ctx context.Context, o *object) error {
-	var reader io.ReaderAt = &objectReader{ctx, v.r, o}
+	var reader io.ReaderAt = &objectReader{ctx, v.r, o.key(), o.bytes}
 	if o.bytes <= wholePackBytes {
 		whole, err := v.r.download(ctx, o)
 		if err != nil {
@@ -202,5 +202,5 @@ func (v *verifier) bytes(ctx context.Context, o *object) error {
 // download reads a whole object.
 func (r *Remote) download(ctx context.Context, o *object) ([]byte, error) {
 	whole := make([]byte, o.bytes)
-	return whole, r.getParallel(ctx, o, whole, 0)
+	return whole, r.getParallel(ctx, o.key(), whole, 0)
 }

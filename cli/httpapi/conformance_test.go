@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -214,12 +215,21 @@ var (
 	aResult = host.ExecResult{ExitStatus: guest.ExitStatus{Code: 137, Signal: "KILL", TimedOut: true}, ExecID: "e7", Checkpoint: &aCheckpoint}
 )
 
-// calls is every method of host.API but the streaming ones: what goes in must arrive, what is answered must come back.
-var calls = map[string]struct {
+type apiCall struct {
 	want   any
 	result any
 	call   func(ctx context.Context, a host.API) (any, error)
-}{
+}
+
+// everyCall is calls and remoteCalls.
+func everyCall() map[string]apiCall {
+	all := maps.Clone(calls)
+	maps.Copy(all, remoteCalls)
+	return all
+}
+
+// calls is every method of host.API but the streaming ones: what goes in must arrive, what is answered must come back.
+var calls = map[string]apiCall{
 	"Create": {host.CreateRequest{RequestID: "r1", ID: "a", Bundle: "b", VCPUs: 2, MemMiB: 3, Checkpoints: true, Ports: aVM.Ports, Restart: "always"}, aVM,
 		func(ctx context.Context, a host.API) (any, error) {
 			return a.Create(ctx, host.CreateRequest{RequestID: "r1", ID: "a", Bundle: "b", VCPUs: 2, MemMiB: 3, Checkpoints: true, Ports: aVM.Ports, Restart: "always"})
@@ -292,7 +302,7 @@ var calls = map[string]struct {
 func TestEveryCallArrivesAndItsAnswerComesBack(t *testing.T) {
 	api := &scripted{}
 	c := serve(t, api)
-	for name, tc := range calls {
+	for name, tc := range everyCall() {
 		t.Run(name, func(t *testing.T) {
 			api.note(nil)
 			api.result, api.err = tc.result, nil
@@ -315,7 +325,7 @@ func TestEveryCallsFailureComesBackWhole(t *testing.T) {
 	c := serve(t, api)
 	api.exec = func(context.Context, guest.Streams) (host.ExecResult, error) { return host.ExecResult{}, api.err }
 	all := map[string]func(ctx context.Context, a host.API) (any, error){}
-	for name, tc := range calls {
+	for name, tc := range everyCall() {
 		all[name] = tc.call
 	}
 	all["Exec"] = func(ctx context.Context, a host.API) (any, error) {

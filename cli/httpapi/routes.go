@@ -19,7 +19,7 @@ type route struct {
 const vmPath = "/v1/host/flashvms/{vm_id}"
 
 func (s *Server) table() []route {
-	return []route{
+	return append(s.remoteTable(), []route{
 		{"GET", "/v1/host/health", s.health},
 		{"GET", "/v1/host/info", s.info},
 		{"POST", "/v1/host/shutdown", s.shutDown},
@@ -47,7 +47,7 @@ func (s *Server) table() []route {
 		{"POST", "/v1/host/gc", s.gc},
 		{"POST", "/v1/host/check", s.checkStore},
 		{"GET", "/v1/host/debug/{what}", s.debug},
-	}
+	}...)
 }
 
 // routes makes the mux. An unknown path and a wrong method are told like every failure, not as ServeMux would.

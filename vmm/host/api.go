@@ -5,7 +5,9 @@ import (
 	"io"
 	"time"
 
+	"flash/cas/bucket"
 	"flash/store"
+	"flash/store/offsite"
 	"flash/vmm"
 	"flash/vmm/guest"
 )
@@ -46,6 +48,20 @@ type API interface {
 	Check(ctx context.Context, r CheckRequest) (store.CheckReport, error)
 	Debug(ctx context.Context, r DebugRequest) (DebugDump, error)
 
+	Remotes(ctx context.Context) ([]Remote, error)
+	AddRemote(ctx context.Context, r AddRemoteRequest) (Remote, error)
+	ChangeRemote(ctx context.Context, r ChangeRemoteRequest) (Remote, error)
+	RemoveRemote(ctx context.Context, name string) error
+	ProbeRemote(ctx context.Context, name string) ([]bucket.Check, error)
+	RemoteVMs(ctx context.Context, name string) ([]offsite.Ref, error)
+	RemoveRemoteVM(ctx context.Context, name, vm string) error
+	Push(ctx context.Context, r RemotePushRequest, progress func(Progress)) (offsite.PushReport, error)
+	Pull(ctx context.Context, r RemotePullRequest, progress func(Progress)) (PullResult, error)
+	TakeOver(ctx context.Context, name, vm string) (offsite.Ref, error)
+	RemoteKey(ctx context.Context, r RemoteKeyRequest) (RemoteKeyResult, error)
+	CollectRemote(ctx context.Context, name string, apply bool) (offsite.GCReport, error)
+	CheckRemote(ctx context.Context, r RemoteCheckRequest, progress func(Progress)) (RemoteCheckReport, error)
+
 	Info(ctx context.Context) (Info, error)
 }
 
@@ -65,7 +81,8 @@ type VM struct {
 	Restart     string           `json:"restart"`          // policy: no always
 	Reason      string           `json:"reason,omitempty"` // why it is crashed or stopped
 	PID         int              `json:"pid,omitempty"`
-	Notice      string           `json:"notice,omitempty"` // what a caller of rewind, fork or start must know, e.g. dead connections
+	Replication []VMLag          `json:"replication,omitempty"` // how far its copies in remotes are behind
+	Notice      string           `json:"notice,omitempty"`      // what a caller of rewind, fork or start must know, e.g. dead connections
 }
 
 // Checkpoint is one entry of a history.

@@ -52,6 +52,7 @@ func (h *Host) checkpoint(ctx context.Context, v *vm, label string, pin bool) (C
 	}
 	h.rebase(ctx, g, c, entry)
 	h.rememberWorkingSet(ctx, g)
+	h.rang()
 	out := shown(*entry, entry.Number)
 	out.Timing = &timing
 	return out, nil
@@ -131,9 +132,11 @@ func (h *Host) bases(ctx context.Context, id store.SnapshotID, g *guestVM) (*sto
 	}
 	out := make([]blockdelta.Base, len(g.disks))
 	for i, d := range g.disks {
-		if out[i], err = snap.Image(ctx, d.Name); err != nil {
+		base, err := snap.Image(ctx, d.Name)
+		if err != nil {
 			return nil, nil, err
 		}
+		out[i] = diskWitness{base, d.Name, g.diskLost}
 	}
 	return snap, out, nil
 }

@@ -39,6 +39,13 @@ const (
 	CodeDeadline           Code = "deadline_exceeded"
 	CodeUnauthorized       Code = "unauthorized"
 	CodeDaemon             Code = "daemon_unreachable"
+	CodeRemoteNotFound     Code = "remote_not_found"
+	CodeRemoteExists       Code = "remote_exists"
+	CodeRemoteInUse        Code = "remote_in_use"      // VMs here still read from it
+	CodeRemoteLocked       Code = "remote_locked"      // its key isn't known here
+	CodeRemoteUnreachable  Code = "remote_unreachable" // nothing is lost; try again
+	CodeRemoteRefused      Code = "remote_refused"     // no access, no bucket, not ours, another format
+	CodeNotOwner           Code = "not_owner"          // another host has claimed the VM
 	CodeInternal           Code = "internal"
 )
 

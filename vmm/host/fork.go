@@ -25,14 +25,19 @@ func (h *Host) Fork(ctx context.Context, r ForkRequest) ([]VM, error) {
 }
 
 func (h *Host) fork(ctx context.Context, r ForkRequest) ([]VM, error) {
-	parent, err := h.find(r.From)
-	if err != nil {
-		return nil, err
-	}
 	if r.Count == 0 {
 		r.Count = max(1, len(r.IDs))
 	}
 	if err := checkFork(r); err != nil {
+		return nil, err
+	}
+	if isTracking(r.From) {
+		if err := h.track(ctx, r.From); err != nil {
+			return nil, err
+		}
+	}
+	parent, err := h.find(r.From)
+	if err != nil {
 		return nil, err
 	}
 	names, release, err := h.reserve(parent.id, r.IDs, r.Count)
@@ -119,6 +124,7 @@ func (h *Host) reserve(parent string, asked []string, count int) (names []string
 		}
 		names = append(names, id)
 	}
+	parent = parent[strings.Index(parent, ":")+1:] // a remote's VM gives its own name
 	for n := 1; len(names) < count; n++ {
 		suffix := "-fork-" + strconv.Itoa(n)
 		id := strings.TrimRight(parent[:min(len(parent), maxIDBytes-len(suffix))], "._-") + suffix

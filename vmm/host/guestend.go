@@ -28,6 +28,8 @@ func (h *Host) watch(v *vm, g *guestVM) {
 	for !g.ended() {
 		select {
 		case <-g.machine.Done():
+		case lost := <-g.diskLost:
+			g.lose(lost.Error())
 		case <-tick.C:
 			if err := trimConsole(h.consolePath(v.id)); err != nil {
 				h.log.Warn("console not trimmed", "vm", v.id, "cause", err)

@@ -32,6 +32,8 @@ type guestVM struct {
 	ports  []vmm.Port // to be published, by the host ports they have got
 	memory *witness   // nil: booted
 
+	diskLost chan error // capacity 1: a block that can never come
+
 	restoredFrom store.SnapshotID       // zero: booted, or its working set is remembered
 	broughtIn    []uint64               // pages brought in before it ran
 	closing      atomic.Bool            // the host ends it on purpose; its end is no crash
@@ -125,7 +127,7 @@ func (h *Host) load(ctx context.Context, b bring) (_ *guestVM, err error) {
 	g.restoredFrom, g.memory = b.snap.ID(), watchMemory(mem)
 	g.hold(&g.memoryPin, b.snap.Pin())
 	attach.Memory, attach.MemoryKey = g.memory, b.snap.ID().String()
-	g.broughtIn = h.workingSet(ctx, b.snap)
+	g.broughtIn = h.workingSet(ctx, b)
 	attach.WorkingSet = g.broughtIn
 	spec := vmm.Spec{VCPUs: b.hw.VCPUs, MemBytes: b.hw.memBytes(), MAC: b.hw.MAC, Facts: facts}
 	if g.machine, err = h.engine.Restore(ctx, spec, attach, vmm.State{Data: state, Facts: facts}); err != nil {
@@ -140,11 +142,12 @@ func (h *Host) prepare(ctx context.Context, b bring) (*guestVM, vmm.Attach, erro
 	if err != nil {
 		return nil, vmm.Attach{}, h.explain(err, b.id)
 	}
-	overlay, err := blockdelta.New(disk, h.scratchDir())
+	lost := make(chan error, 1)
+	overlay, err := blockdelta.New(diskWitness{disk, "disk0", lost}, h.scratchDir())
 	if err != nil {
 		return nil, vmm.Attach{}, h.explain(err, b.id)
 	}
-	g := &guestVM{id: b.id, disks: []vmm.Disk{{Name: "disk0", Overlay: overlay}}, base: b.snap.ID(), head: b.head}
+	g := &guestVM{id: b.id, disks: []vmm.Disk{{Name: "disk0", Overlay: overlay}}, diskLost: lost, base: b.snap.ID(), head: b.head}
 	g.hold(&g.basePin, b.snap.Pin())
 	if g.dir, err = os.MkdirTemp(h.cfg.RunDir, "m"); err == nil {
 		err = os.MkdirAll(filepath.Dir(h.consolePath(b.id)), 0o700)

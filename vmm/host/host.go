@@ -27,6 +27,7 @@ type Config struct {
 	Now     func() time.Time // nil: time.Now
 	Log     *slog.Logger     // nil: none
 
+	Remotes   Remotes   // nil: there are none
 	Backoff   Backoff   // of VMs that are brought back
 	MinMemMiB int       // the least a VM may have; 0: what a Linux guest needs
 	Deadlines Deadlines // of the waits on guests and engines
@@ -42,6 +43,7 @@ type Host struct {
 	deadlines Deadlines
 	answers   *answers
 	runs      runs
+	remotes   *remotes
 	keeper    *keeper
 	cuts      chan struct{} // a token for each open cut; capacity cutsAtOnce
 
@@ -82,6 +84,10 @@ func New(ctx context.Context, c Config) (*Host, error) {
 		cuts: make(chan struct{}, cutsAtOnce), keeper: newKeeper(c.Backoff), runs: runs{now: c.Now, known: map[string]*run{}}, vms: map[string]*vm{}, reserved: map[string]bool{},
 		gcWanted: make(chan struct{}, 1),
 	}
+	var err error
+	if h.remotes, err = loadRemotes(c.Home, c.Remotes); err != nil {
+		return nil, err
+	}
 	records, err := h.store.VMs(ctx)
 	if err != nil {
 		return nil, h.explain(err, "")
@@ -94,6 +100,9 @@ func New(ctx context.Context, c Config) (*Host, error) {
 		h.vms[r.ID] = v
 		h.settle(v)
 		v.unlock()
+	}
+	for _, k := range h.remotes.all() {
+		h.follow(k)
 	}
 	for _, v := range slices.Collect(maps.Values(h.vms)) { // the first may already be coming back
 		h.keep(v)
@@ -152,6 +161,10 @@ func (h *Host) Close(ctx context.Context) error {
 		v.unlock()
 	}
 	h.watchers.Wait()
+	for _, k := range h.remotes.all() {
+		k.unfollow()
+		errs = append(errs, k.shut())
+	}
 	return errors.Join(errs...)
 }
 

@@ -85,6 +85,9 @@ func (h *Host) Start(ctx context.Context, id string) (VM, error) {
 	if h.running(v) != nil {
 		return h.view(ctx, v)
 	}
+	if isTracking(id) {
+		return VM{}, Errorf(CodeInvalid, "flash fork "+id+" makes a VM of it; flash pull "+id+" brings it here", "%s is a remote's own and doesn't run here", id)
+	}
 	notice, err := h.bringUp(ctx, v)
 	if err != nil {
 		return VM{}, err

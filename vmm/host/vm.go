@@ -68,6 +68,7 @@ type vm struct {
 	guest   *guestVM            // nil when nothing runs
 	image   *bundle.ImageConfig // nil: not read yet
 	removed bool
+	touched []uint64 // what its last restored guest touched first; nil: not known
 }
 
 // openVM reads a VM's record. The caller holds the VM.
@@ -88,6 +89,9 @@ func openVM(r store.VM) (*vm, error) {
 		if err := json.Unmarshal(r.State, &v.state); err != nil {
 			return nil, Errorf(CodeCorrupt, "run flash check", "VM %s: its state can't be read: %w", r.ID, err)
 		}
+	}
+	if v.state.State == "" { // it came from elsewhere, or from the packs alone
+		v.state = status{State: StateStopped, Reason: "brought back"}
 	}
 	return v, nil
 }
@@ -215,7 +219,7 @@ func (h *Host) view(ctx context.Context, v *vm) (VM, error) {
 	out := VM{
 		ID: v.id, State: v.state.State, Reason: v.state.Reason, Bundle: v.hw.Bundle, VCPUs: v.hw.VCPUs, MemMiB: v.hw.MemMiB,
 		Created: record.Created, EachCommand: v.hw.EachCommand, Ports: v.hw.Ports, From: v.hw.From, Restart: v.restart,
-		Checkpoints: record.Checkpoints,
+		Checkpoints: record.Checkpoints, Replication: h.lagsOf(v.id),
 	}
 	if record.Head >= 0 {
 		out.Head = &record.Head
@@ -238,6 +242,9 @@ func (h *Host) List(ctx context.Context) ([]VM, error) {
 	}
 	out := make([]VM, 0, len(records))
 	for _, r := range records {
+		if isTracking(r.ID) { // a remote's, not ours
+			continue
+		}
 		one, err := h.Get(ctx, r.ID)
 		if isCode(err, CodeVMNotFound) { // removed since
 			continue

@@ -59,7 +59,18 @@ func (t Tool) Install(ctx context.Context) (path string, err error) {
 	return path, t.build(ctx, folder, path)
 }
 
+// build makes the program in a folder of its own and moves it to path. Precondition: the lock is held, so that other such
+// folders are killed builds'.
 func (t Tool) build(ctx context.Context, folder, path string) error {
+	killed, err := filepath.Glob(filepath.Join(folder, "building-*"))
+	if err != nil {
+		return err
+	}
+	for _, k := range killed {
+		if err := os.RemoveAll(k); err != nil {
+			return err
+		}
+	}
 	bin, err := os.MkdirTemp(folder, "building-")
 	if err != nil {
 		return err

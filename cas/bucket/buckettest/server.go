@@ -24,7 +24,7 @@ type Server struct {
 	Bucket    string // one that is there already
 	AccessKey string
 	SecretKey string
-	Dir       string // a folder below it is a bucket, a file below that an object
+	Dir       string // a folder in it is a bucket, a file below that an object
 
 	cancel context.CancelFunc
 	ended  chan struct{}
@@ -153,9 +153,6 @@ func (s *Server) Stop() {
 	s.cancel()
 	<-s.ended
 }
-
-// NewBucket makes another bucket.
-func (s *Server) NewBucket(name string) error { return os.Mkdir(filepath.Join(s.Dir, name), 0o755) }
 
 // Env is the environment in which flash's commands find the server.
 func (s *Server) Env() []string {

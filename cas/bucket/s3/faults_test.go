@@ -53,8 +53,8 @@ func TestLostAnswerToAConditionalPutIsSuccess(t *testing.T) {
 		if _, err := put(t, b, "k", buckettest.Bytes(1, 3<<20), bucket.Condition{Absent: true}); err != nil {
 			t.Fatal(err)
 		}
-		if p.Faults(kind) != 1 || p.Requests("PUT") != 2 {
-			t.Errorf("%d faults, %d puts", p.Faults(kind), p.Requests("PUT"))
+		if p.Faults(kind) != 1 || p.Requests("PUT") != 1 {
+			t.Errorf("%d faults, %d puts: the object is there after the first", p.Faults(kind), p.Requests("PUT"))
 		}
 	}
 }
@@ -95,7 +95,7 @@ func TestOutageIsUnavailableAfterBoundedTries(t *testing.T) {
 func TestStalledRequestIsGivenUpAndTriedAgain(t *testing.T) {
 	c := config(t, server, "")
 	p := buckettest.ProxyFor(t, server.Endpoint, buckettest.Plan{})
-	c.Endpoint, c.Stall = p.Endpoint, 100*time.Millisecond
+	c.Endpoint, c.Stall = p.Endpoint, 400*time.Millisecond
 	b := open(t, c)
 	want := buckettest.Bytes(1, 100_000)
 	mustPut(t, b, "k", want)
@@ -136,23 +136,30 @@ func TestCancelledCallReturnsAtOnce(t *testing.T) {
 	}
 }
 
-// guardedSource calls again when it is read a second time, and fails the test when it is read after its put has returned.
-type guardedSource struct {
+// slowSource gives up its put when it is read a second time, and takes its time over that read: the put must wait for it.
+type slowSource struct {
 	io.ReaderAt
-	t     *testing.T
-	again func()
-	reads atomic.Int64 // of its beginning
-	over  atomic.Bool
+	t      *testing.T
+	giveUp func()
+	reads  atomic.Int64 // of its beginning
+	over   chan struct{}
 }
 
-func (g *guardedSource) ReadAt(p []byte, off int64) (int, error) {
-	if g.over.Load() {
-		g.t.Error("the source is read after its put has returned")
+func (s *slowSource) ReadAt(p []byte, off int64) (int, error) {
+	if off == 0 && s.reads.Add(1) == 2 {
+		s.giveUp()
+		select {
+		case <-s.over:
+			s.t.Error("the put has returned while its source was read")
+		case <-time.After(50 * time.Millisecond):
+		}
 	}
-	if off == 0 && g.reads.Add(1) == 2 {
-		g.again()
+	select {
+	case <-s.over:
+		s.t.Error("the source is read after its put has returned")
+	default:
 	}
-	return g.ReaderAt.ReadAt(p, off)
+	return s.ReaderAt.ReadAt(p, off)
 }
 
 func TestSourceIsLeftAloneAfterPut(t *testing.T) {
@@ -166,9 +173,9 @@ func TestSourceIsLeftAloneAfterPut(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	const size = 16 << 20
-	src := &guardedSource{ReaderAt: bytes.NewReader(make([]byte, size)), t: t, again: cancel}
+	src := &slowSource{ReaderAt: bytes.NewReader(make([]byte, size)), t: t, giveUp: cancel, over: make(chan struct{})}
 	_, err = b.Put(ctx, "k", src, size, bucket.Condition{})
-	src.over.Store(true)
+	close(src.over)
 	if !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
@@ -178,85 +185,6 @@ func TestSourceIsLeftAloneAfterPut(t *testing.T) {
 	}
 	defer conn.Close()
 	io.Copy(io.Discard, conn) // until the client has closed it
-}
-
-func TestWrongSettingsAreNamedWithTheirRemedy(t *testing.T) {
-	good := config(t, server, "")
-	page := buckettest.ProxyFor(t, server.Endpoint, buckettest.Plan{Faults: []buckettest.Fault{{Kind: buckettest.WebPage, Count: -1}}})
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
-	for _, c := range []struct {
-		name   string
-		change func(*s3.Config)
-		kind   error
-		remedy string
-	}{
-		{"bucket", func(c *s3.Config) { c.Bucket = "no-such-bucket" }, bucket.ErrNoBucket, "make the bucket no-such-bucket"},
-		{"access key", func(c *s3.Config) { c.AccessKey = "somebody" }, bucket.ErrDenied, "AWS_ACCESS_KEY_ID"},
-		{"secret key", func(c *s3.Config) { c.SecretKey = "guess" }, bucket.ErrDenied, "AWS_SECRET_ACCESS_KEY"},
-		{"region", func(c *s3.Config) { c.Region = "eu-west-9" }, bucket.ErrNoBucket, "--region"},
-		{"port", func(c *s3.Config) { c.Endpoint = "http://" + closed.Addr().String() }, bucket.ErrUnavailable, "check the endpoint"},
-		{"host", func(c *s3.Config) { c.Endpoint = "http://no-such-host.invalid" }, bucket.ErrUnavailable, "check the endpoint"},
-		{"web page", func(c *s3.Config) { c.Endpoint = page.Endpoint }, bucket.ErrUnavailable, "another port than the console"},
-		{"scheme", func(c *s3.Config) { c.Endpoint = strings.Replace(c.Endpoint, "http:", "https:", 1) }, bucket.ErrUnavailable, "http://"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			config := good
-			config.Tries = 2
-			c.change(&config)
-			b := open(t, config)
-			_, _, getErr := b.Get(t.Context(), "k", 1)
-			_, putErr := put(t, b, "k", []byte("x"), bucket.Condition{Absent: true})
-			var listErr error
-			for _, err := range b.List(t.Context(), "") {
-				listErr = err
-			}
-			_, statErr := b.Stat(t.Context(), "k")
-			for op, err := range map[string]error{"get": getErr, "put": putErr, "list": listErr, "stat": statErr} {
-				if !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.remedy) {
-					t.Errorf("%s: %v", op, err)
-				}
-				if err != nil && strings.Contains(err.Error(), good.AccessKey+string(good.SecretKey)) {
-					t.Errorf("%s shows a secret: %v", op, err)
-				}
-			}
-		})
-	}
-}
-
-func TestSkewedClockIsNamed(t *testing.T) {
-	b, _ := behind(t, buckettest.Plan{Faults: []buckettest.Fault{{Kind: buckettest.ClockSkew, Delay: 2 * time.Hour, Count: -1}}})
-	_, _, err := b.Get(t.Context(), "k", 1)
-	if !errors.Is(err, bucket.ErrDenied) || !strings.Contains(err.Error(), "2h0m0s behind the server's") {
-		t.Errorf("get: %v", err)
-	}
-	if skew, known := b.ClockSkew(); !known || (skew-2*time.Hour).Abs() > 5*time.Second {
-		t.Errorf("the skew is %v, %v", skew, known)
-	}
-}
-
-func TestMissingCredentialsAreNamed(t *testing.T) {
-	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_ACCESS_KEY", "AWS_SECRET_ACCESS_KEY", "AWS_SECRET_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"} {
-		t.Setenv(name, "")
-	}
-	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
-	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", t.TempDir()+"/none")
-	t.Setenv("AWS_CONFIG_FILE", t.TempDir()+"/none")
-	c := config(t, server, "")
-	key, secret := c.AccessKey, c.SecretKey
-	c.AccessKey, c.SecretKey = "", ""
-	_, _, err := open(t, c).Get(t.Context(), "k", 1)
-	if !errors.Is(err, bucket.ErrDenied) || !strings.Contains(err.Error(), "~/.aws/credentials") {
-		t.Errorf("without credentials: %v", err)
-	}
-	t.Setenv("AWS_ACCESS_KEY_ID", key)
-	t.Setenv("AWS_SECRET_ACCESS_KEY", string(secret))
-	if _, _, err := open(t, c).Get(t.Context(), "k", 1); !errors.Is(err, bucket.ErrNotFound) {
-		t.Errorf("with credentials in the environment: %v", err)
-	}
 }
 
 func TestBandwidthLimitHolds(t *testing.T) {
@@ -321,29 +249,5 @@ func TestListGoesOnOverManyPages(t *testing.T) {
 	}
 	if p.Faults(buckettest.TruncatedBody) != 2 {
 		t.Errorf("%d pages were truncated", p.Faults(buckettest.TruncatedBody))
-	}
-}
-
-func TestURLsOfBuckets(t *testing.T) {
-	for location, want := range map[string][2]string{
-		"s3://b": {"b", ""}, "s3://b/": {"b", ""}, "s3://b/p": {"b", "p"}, "s3://b/p/q/": {"b", "p/q"},
-	} {
-		name, prefix, err := s3.ParseURL(location)
-		if err != nil || name != want[0] || prefix != want[1] {
-			t.Errorf("%s: %q, %q, %v", location, name, prefix, err)
-		}
-	}
-	for _, location := range []string{"s3:b", "s3:///p", "http://b", "b", "s3://b/../x", "s3://key:secret@b/p", "s3://b?x=y"} {
-		_, _, err := s3.ParseURL(location)
-		if err == nil {
-			t.Errorf("%s is taken", location)
-		} else if strings.Contains(err.Error(), "secret@") {
-			t.Errorf("the error shows the secret: %v", err)
-		}
-	}
-	for _, endpoint := range []string{"ftp://h", "http://h/path", "https://k:s@h", "http://"} {
-		if _, err := s3.New(s3.Config{Bucket: "bucket", Endpoint: endpoint}); err == nil {
-			t.Errorf("the endpoint %s is taken", endpoint)
-		}
 	}
 }

@@ -25,7 +25,7 @@ func (b *Bucket) Get(ctx context.Context, key string, limit int64) ([]byte, buck
 	}
 	var data []byte
 	var version bucket.Version
-	err := b.try(ctx, "get", key, func() error {
+	err := b.try(ctx, "get", key, func(ctx context.Context) error {
 		var o minio.GetObjectOptions
 		o.Set("x-amz-checksum-mode", "ENABLED")
 		body, info, header, err := b.core.GetObject(ctx, b.config.Bucket, b.prefix+key, o)
@@ -96,7 +96,7 @@ func (b *Bucket) GetRange(ctx context.Context, key string, dst []byte, offset in
 		}
 		return err
 	}
-	return b.try(ctx, "get", key, func() error {
+	return b.try(ctx, "get", key, func(ctx context.Context) error {
 		var o minio.GetObjectOptions
 		if err := o.SetRange(offset, offset+int64(len(dst))-1); err != nil {
 			return err
@@ -137,7 +137,7 @@ func (b *Bucket) Stat(ctx context.Context, key string) (bucket.Info, error) {
 		return bucket.Info{}, err
 	}
 	var found bucket.Info
-	err := b.try(ctx, "stat", key, func() error {
+	err := b.try(ctx, "stat", key, func(ctx context.Context) error {
 		info, err := b.core.StatObject(ctx, b.config.Bucket, b.prefix+key, minio.StatObjectOptions{})
 		var answer minio.ErrorResponse
 		if errors.As(err, &answer) {
@@ -179,7 +179,7 @@ func (b *Bucket) Delete(ctx context.Context, key string) error {
 	if err := bucket.CheckKey(key); err != nil {
 		return err
 	}
-	return b.try(ctx, "delete", key, func() error {
+	return b.try(ctx, "delete", key, func(ctx context.Context) error {
 		err := b.core.RemoveObject(ctx, b.config.Bucket, b.prefix+key, minio.RemoveObjectOptions{})
 		if isNotFound(err) {
 			return nil

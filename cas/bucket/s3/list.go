@@ -21,8 +21,8 @@ func (b *Bucket) List(ctx context.Context, prefix string) iter.Seq2[bucket.Info,
 		l := &lister{b: b, prefix: prefix, yield: yield}
 		for !l.done {
 			before := l.last
-			err := b.try(ctx, "list", prefix, func() error {
-				if err := l.list(ctx); err != nil && l.last == before {
+			err := b.try(ctx, "list", prefix, func(tryCtx context.Context) error {
+				if err := l.list(tryCtx); err != nil && l.last == before {
 					return err
 				}
 				return ctx.Err() // it got further: the tries are counted from here

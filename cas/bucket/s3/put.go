@@ -47,7 +47,15 @@ func (b *Bucket) Put(ctx context.Context, key string, r io.ReaderAt, size int64,
 		return "", fmt.Errorf("put %s: %w", b.at(key), err)
 	}
 	var version bucket.Version
-	err = b.try(ctx, "put", key, func() error {
+	again := false
+	err = b.try(ctx, "put", key, func(ctx context.Context) error {
+		if again && c != (bucket.Condition{}) {
+			var settled bool
+			if version, settled, err = b.settled(ctx, key, source, size, c); settled || err != nil {
+				return err
+			}
+		}
+		again = true
 		version, err = b.putOnce(ctx, key, source, size, c, sent)
 		if isPrecondition(err, c) {
 			version, err = b.alreadyThere(ctx, key, source, size)
@@ -77,8 +85,8 @@ func (b *Bucket) putOnce(ctx context.Context, key string, source *source, size i
 		contentMD5 = base64.StdEncoding.EncodeToString(sent.md5)
 	}
 	body := source.body(ctx, size)
-	defer body.shut()
 	info, err := b.core.PutObject(ctx, b.config.Bucket, b.prefix+key, body, size, contentMD5, "", o)
+	body.shut() // before its error is looked at
 	if err != nil {
 		if body.err != nil {
 			return "", body.err
@@ -109,6 +117,21 @@ func isPrecondition(err error, c bucket.Condition) bool {
 		return false
 	}
 	return answer.Code == "PreconditionFailed" || answer.StatusCode == http.StatusPreconditionFailed || (c.Match != "" && answer.Code == "NoSuchKey")
+}
+
+// settled looks before a conditional put is tried again: where the condition doesn't hold (any more), the object says how it
+// ended, and the bytes needn't be sent again. Some servers answer 412 and close the connection while these are on their way,
+// so that the answer never arrives, however often it is tried.
+func (b *Bucket) settled(ctx context.Context, key string, source *source, size int64, c bucket.Condition) (version bucket.Version, settled bool, err error) {
+	info, err := b.core.StatObject(ctx, b.config.Bucket, b.prefix+key, minio.StatObjectOptions{})
+	if err != nil && !isNotFound(err) {
+		return "", false, err
+	}
+	if bucket.Version(info.ETag) == c.Match { // both "" where it must be absent, and is
+		return "", false, nil
+	}
+	version, err = b.alreadyThere(ctx, key, source, size)
+	return version, true, err
 }
 
 // alreadyThere is the answer to a put whose condition failed: it succeeded if it was this one that wrote the object, in a try

@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 var prefixes atomic.Int64
 
 // config reaches the server, at once and without patience, through an endpoint ("": its own).
-func config(t *testing.T, s *buckettest.Server, endpoint string) s3.Config {
+func config(t testing.TB, s *buckettest.Server, endpoint string) s3.Config {
 	t.Helper()
 	if s == nil {
 		t.Skip("there is no S3 server")
@@ -53,7 +53,7 @@ func config(t *testing.T, s *buckettest.Server, endpoint string) s3.Config {
 	}
 }
 
-func open(t *testing.T, c s3.Config) *s3.Bucket {
+func open(t testing.TB, c s3.Config) *s3.Bucket {
 	t.Helper()
 	b, err := s3.New(c)
 	if err != nil {

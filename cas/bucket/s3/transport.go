@@ -2,6 +2,7 @@ package s3
 
 import (
 	"context"
+	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/minio/minio-go/v7"
 	"golang.org/x/time/rate"
 
 	"flash/cas/bucket"
@@ -88,7 +90,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		err = stallOr(ctx, err)
 		end()
-		return nil, err
+		return nil, fails(req.Context(), err)
 	}
 	w.progress()
 	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
@@ -96,11 +98,31 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		t.clock.Store(&skew)
 	}
 	resp.Body = &receiving{t: t, ctx: ctx, body: resp.Body, watch: w, end: end}
-	if resp.StatusCode < 500 && strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") {
+	if mayPass(resp.StatusCode) {
+		defer resp.Body.Close()
+		return nil, fails(req.Context(), answerOf(resp))
+	}
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") {
 		resp.Body.Close()
-		return nil, fmt.Errorf("%w (%s)", errNotS3, resp.Status)
+		return nil, fails(req.Context(), fmt.Errorf("%w (%s)", errNotS3, resp.Status))
 	}
 	return resp, nil
+}
+
+// mayPass: what the library would wait after.
+func mayPass(status int) bool {
+	return status >= 500 || status == http.StatusRequestTimeout || status == http.StatusTooManyRequests || status == 499
+}
+
+// answerOf reads a refusal as the library would.
+func answerOf(resp *http.Response) minio.ErrorResponse {
+	a := minio.ErrorResponse{}
+	said, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	if xml.Unmarshal(said, &a) != nil || a.Code == "" {
+		a = minio.ErrorResponse{Code: resp.Status, Message: resp.Status}
+	}
+	a.StatusCode = resp.StatusCode
+	return a
 }
 
 // stallOr names the watch as the reason of an error where it was.

@@ -3,16 +3,20 @@ package seal
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"iter"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"flash/cas/bucket"
 	"flash/cas/bucket/buckettest"
 	"flash/cas/bucket/dir"
+	"flash/cas/bucket/s3"
 )
 
 // TestASealedFolderKeepsABucketsPromises, but for one: a list shows stored keys. remembering translates them back, so that
@@ -24,8 +28,32 @@ func TestASealedFolderKeepsABucketsPromises(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { d.Close() })
-		return &remembering{Bucket: Wrap(d, testKeys(7)), plain: map[string]string{}}
+		return remember(d)
 	})
+}
+
+// TestASealedS3BucketGetsOverFaults: every try sends the same bytes, so that a lost answer is told from another's write, and
+// bytes that were damaged on the way are asked for again, also where the protocol has no checksum: in ranges.
+func TestASealedS3BucketGetsOverFaults(t *testing.T) {
+	server := buckettest.ServerFor(t)
+	var prefixes atomic.Int64
+	t.Run("Faults", func(t *testing.T) { // ends with those that run in parallel, before the server does
+		buckettest.RunFaults(t, server.Endpoint, func(t *testing.T, p *buckettest.Proxy) bucket.Bucket {
+			b, err := s3.New(s3.Config{
+				Endpoint: p.Endpoint, Bucket: server.Bucket, Prefix: fmt.Sprintf("sealed/%d", prefixes.Add(1)),
+				AccessKey: server.AccessKey, SecretKey: s3.Secret(server.SecretKey), BackOff: time.Millisecond, BackOffCap: 5 * time.Millisecond,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { b.Close() })
+			return remember(b)
+		})
+	})
+}
+
+func remember(below bucket.Bucket) bucket.Bucket {
+	return &remembering{Bucket: Wrap(below, testKeys(7)), plain: map[string]string{}}
 }
 
 // remembering knows the plain keys of what was put.
