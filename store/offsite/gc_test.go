@@ -159,6 +159,33 @@ func TestPacksWithLittleLiveAreCompacted(t *testing.T) {
 	b.apart(func() { b.mustHold("vm", n, want) })
 }
 
+func TestManySmallPacksAreMadeOne(t *testing.T) {
+	m, c := newMemory(), newClock()
+	a, b := newHost(t, "a", m, c), newHost(t, "b", m, c)
+	states, have := map[int]state{}, state{}
+	a.create("vm")
+	for i := range uint64(20) { // as replication does
+		have = overlaid(have, state{i: 100 + i})
+		states[a.checkpoint("vm", state{i: 100 + i})] = have
+		a.push("vm")
+	}
+	if n := len(m.keys("packs/")); n != 20 {
+		t.Fatalf("%d packs", n)
+	}
+	for range 3 {
+		b.gc()
+	}
+	if n := len(m.keys("packs/")); n != 1 {
+		t.Errorf("%d packs are left", n)
+	}
+	before := len(m.keys("packs/")) + len(m.keys("catalog/"))
+	if r := a.push("vm"); r.Packs != 0 || len(m.keys("packs/"))+len(m.keys("catalog/")) != before {
+		t.Errorf("what was put together was pushed again: %+v", r)
+	}
+	b.pull(PullRequest{VM: "vm"})
+	b.apart(func() { b.mustHoldAll("vm", states) })
+}
+
 func (m *memory) bytes(prefix string) (sum int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

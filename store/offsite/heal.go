@@ -175,7 +175,8 @@ func (o *Offsite) healObject(ctx context.Context, s remote.PackSource, stats *ca
 			stats.LostRecords++
 			continue
 		}
-		if err := c.add(ctx, from, record, e.Hash); err != nil {
+		c.newerThan(from)
+		if err := c.add(ctx, record, e.Hash); err != nil {
 			return err
 		}
 		stats.Salvaged++
