@@ -6,7 +6,7 @@ export CGO_ENABLED = 0
 PACKAGES := qemu-system-x86 qemu-utils e2fsprogs mmdebstrap busybox-static
 AGENT := vmm/guest/agentbin/bin/agent-amd64
 
-.PHONY: all build agent deps demo demo-s3 test vet cross bench meta fuzz test-kvm clean
+.PHONY: all build agent deps s3-server demo demo-s3 test vet cross bench meta fuzz test-kvm clean
 
 all: build
 
@@ -16,18 +16,20 @@ build: agent
 agent:
 	GOOS=linux GOARCH=amd64 $(GO) build -trimpath -ldflags '-s -w' -o $(AGENT) ./vmm/guest/agent
 
-# Asks dpkg first, so that a machine that has everything needs no network and no root. The S3 server is built from source, by
-# name and version, into the user's cache folder, once.
+# Asks dpkg first, so that a machine that has everything needs no network and no root.
 deps:
 	@missing=; for p in $(PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
 	if [ -n "$$missing" ]; then echo "installing$$missing"; apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; fi
+
+# The S3 server of tests and demo-s3: built from source, by name and version, into the user's cache folder, once.
+s3-server:
 	@FLASH_REQUIRE=vm $(GO) test ./cas/bucket/buckettest -count 1 -timeout 20m -run 'S3ServerIsInstalled'
 
 demo: deps build
 	@bin/flash demo run 21
 
 # The same kind of story with object storage: a real S3 server on loopback, and a second host.
-demo-s3: deps build
+demo-s3: deps s3-server build
 	@bin/flash demo run 22
 
 vet: agent
@@ -40,7 +42,7 @@ cross:
 	GOOS=linux GOARCH=arm64 $(GO) vet ./...
 
 # Packages run one after another: guests under emulation are hungry, and two at once is what two cores bear.
-test: deps build vet cross
+test: deps s3-server build vet cross
 	FLASH_REQUIRE=vm $(GO) test -p 1 -timeout 20m ./...
 
 # The model tests for as long as you like: make meta SECONDS=3600. A failure prints the seed that repeats it.

@@ -60,6 +60,7 @@ const (
 	KindData     Kind = 1 // a page or a block, SlotBytes long
 	KindNode     Kind = 2 // a node of an image tree (store/manifest)
 	KindSnapshot Kind = 3 // a snapshot record (store/manifest)
+	KindNote     Kind = 4 // what snapshots are named, for when nothing but the packs is left (store/manifest)
 )
 
 func (k Kind) String() string {
@@ -70,6 +71,8 @@ func (k Kind) String() string {
 		return "node"
 	case KindSnapshot:
 		return "snapshot"
+	case KindNote:
+		return "note"
 	}
 	return fmt.Sprintf("kind %d", uint8(k))
 }

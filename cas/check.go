@@ -16,7 +16,7 @@ func (c *Chunk) Check() error {
 	switch {
 	case c.Hash.IsZero():
 		return fmt.Errorf("chunk of %d bytes: the zero hash names nothing", len(c.Data))
-	case c.Kind < KindData || c.Kind > KindSnapshot:
+	case c.Kind < KindData || c.Kind > KindNote:
 		return fmt.Errorf("chunk %s: unknown kind %d", c.Hash, c.Kind)
 	case len(c.Data) == 0 || len(c.Data) > MaxChunkBytes:
 		return fmt.Errorf("chunk %s: %d bytes, want 1 to %d", c.Hash, len(c.Data), MaxChunkBytes)

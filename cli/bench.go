@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -39,6 +37,7 @@ Exit codes: 0 measured, 1 something failed, 2 wrong usage.`,
 			})
 		}),
 	}
+	cmd.AddCommand(a.benchSoakCmd())
 	cmd.Flags().StringVar(&bundle, "bundle", "busybox", "what the guests boot from, built for the run: busybox or debian")
 	cmd.Flags().IntVar(&memMiB, "mem-mib", 512, "memory of the guests in MiB")
 	cmd.Flags().IntVar(&runs, "runs", 20, "samples of each figure")
@@ -48,29 +47,16 @@ Exit codes: 0 measured, 1 something failed, 2 wrong usage.`,
 
 // bench opens a host in a home of its own and measures there.
 func (a *app) bench(ctx context.Context, bundle string, memMiB, runs int) (_ bench.Report, err error) {
-	base, err := a.homeDir()
+	home, remove, err := a.benchHome("bench-")
 	if err != nil {
 		return bench.Report{}, err
 	}
-	if err := os.MkdirAll(base, 0o700); err != nil {
-		return bench.Report{}, host.Explain(err, base)
-	}
-	home, err := os.MkdirTemp(base, "bench-")
-	if err != nil {
-		return bench.Report{}, host.Explain(err, base)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(home)) }()
+	defer func() { err = errors.Join(err, remove()) }()
 	p, err := openParts(ctx, home, slog.New(slog.DiscardHandler), qemuEngine)
 	if err != nil {
 		return bench.Report{}, err
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
-	if err := os.Symlink(filepath.Join(base, "cache"), filepath.Join(home, "cache")); err != nil { // packages fetched once
-		return bench.Report{}, host.Explain(err, home)
-	}
-	if err := os.MkdirAll(filepath.Join(base, "cache"), 0o700); err != nil {
-		return bench.Report{}, host.Explain(err, home)
-	}
 	step := func(s string) {
 		if isTerminal(a.stderr) && !a.json {
 			fmt.Fprintln(a.stderr, "bench: "+s)

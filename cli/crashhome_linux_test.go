@@ -5,13 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"iter"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -142,32 +141,8 @@ func (c *crashHome) vm(id string) host.VM {
 	return ask[[]host.VM](c, "ps", id)[0]
 }
 
-// process is one that belongs to the home.
-type process struct {
-	pid     int
-	machine bool // a QEMU; else the daemon
-}
-
 // processes finds the home's daemon and machines.
-func (c *crashHome) processes() []process {
-	var found []process
-	dirs, _ := filepath.Glob("/proc/[0-9]*")
-	serve := []byte("\x00serve\x00--home\x00" + c.home + "\x00")
-	for _, dir := range dirs {
-		cmdline, err := os.ReadFile(filepath.Join(dir, "cmdline"))
-		if err != nil {
-			continue
-		}
-		pid, _ := strconv.Atoi(filepath.Base(dir))
-		switch {
-		case machineOf(dir, c.home):
-			found = append(found, process{pid, true})
-		case bytes.Contains(cmdline, serve):
-			found = append(found, process{pid, false})
-		}
-	}
-	return found
-}
+func (c *crashHome) processes() []process { return processesOf(c.home) }
 
 // daemon gives the daemon's process id.
 func (c *crashHome) daemon() int {
@@ -194,21 +169,10 @@ func (c *crashHome) builders() (found []string) {
 }
 
 // killAll kills in the order given, and waits until nothing of the home runs.
-func (c *crashHome) killAll(order func(yield func(process) bool)) {
+func (c *crashHome) killAll(order iter.Seq[process]) {
 	c.t.Helper()
-	for p := range order {
-		syscall.Kill(p.pid, syscall.SIGKILL)
-	}
-	for deadline := time.Now().Add(10 * time.Second); len(c.processes()) > 0; time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			c.t.Fatalf("after kill -9 of the daemon there still run %v", c.processes())
-		}
-		// A daemon that a client started at that very instant is one that is killed, too.
-		for _, p := range c.processes() {
-			if !p.machine {
-				syscall.Kill(p.pid, syscall.SIGKILL)
-			}
-		}
+	if err := killProcesses(c.home, slices.Collect(order)); err != nil {
+		c.t.Fatal(err)
 	}
 }
 
@@ -230,7 +194,7 @@ func (c *crashHome) noLeftovers() {
 	if !found {
 		c.t.Error("doctor says nothing of leftovers")
 	}
-	for _, pattern := range []string{"scratch/*", "boot/new-*", ".s*", "packs/*.tmp", "index/*.tmp"} {
+	for _, pattern := range halfMade {
 		left, err := filepath.Glob(filepath.Join(c.home, pattern))
 		if err != nil || len(left) > 0 {
 			c.t.Errorf("left of what was killed: %v %v", left, err)

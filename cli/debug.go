@@ -13,13 +13,13 @@ import (
 func (a *app) debugCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "debug",
-		Short: "look at the store's formats",
-		Long: `debug shows what is stored, as it is stored. It changes nothing.
+		Short: "look at the store's formats, and at the daemon",
+		Long: `debug shows what is stored, as it is stored. Only rebuild changes anything.
 
 Exit codes: 0, 1 failed, 2 wrong usage.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return usageError{fmt.Errorf("debug needs one of pack, node, snapshot, why, object")}
+			return usageError{fmt.Errorf("debug needs one of pack, node, snapshot, why, object, process, rebuild")}
 		},
 	}
 	cmd.AddCommand(
@@ -28,6 +28,8 @@ Exit codes: 0, 1 failed, 2 wrong usage.`,
 		a.debugLike("snapshot VM@N|BUNDLE|HASH", "a snapshot: its facts and images", "snapshot", exactArgs("VM@N, a bundle or a hash")),
 		a.debugLike("why HASH", "which checkpoints keep a chunk alive", "why", exactArgs("a hash")),
 		a.debugObjectCmd(),
+		a.rebuildCmd(),
+		a.debugLike("process", "the daemon: its goroutines and its memory", "process", cobra.NoArgs),
 	)
 	return cmd
 }

@@ -17,7 +17,12 @@ var readmeSays = map[string][]string{
 	"bin/flash rewind agent-1 2":                       {`^agent-1 is at checkpoint 2$`, `^what it left is checkpoint 3; `},
 	"bin/flash exec agent-1 -- cat /work/project/file": {`^precious$`},
 	"bin/flash fork agent-1 --from 2 --count 2":        {`^agent-1-fork-1 +running `, `^agent-1-fork-2 +running `},
-	"bin/flash ps": {`^agent-1 +running `, `^agent-1-fork-1 +running `, `^agent-1-fork-2 +running `},
+	"bin/flash ps":               {`^agent-1 +running `, `^agent-1-fork-1 +running `, `^agent-1-fork-2 +running `},
+	"bin/flash push agent-1 far": {`^agent-1 is there with [34] checkpoints`},
+	"bin/flash --home /tmp/flash-b fork far:agent-1 --from 2":                     {`^agent-1-fork-1 +running `},
+	"bin/flash --home /tmp/flash-b exec agent-1-fork-1 -- cat /work/project/file": {`^precious$`},
+	"bin/flash check far": {`^all is well$`},
+	"make demo-s3":        {`✓ … it goes on where it was`, `every step held`},
 	"bin/flash rm --force agent-1 agent-1-fork-1 agent-1-fork-2": {`^agent-1 is removed$`, `^agent-1-fork-2 is removed$`},
 }
 

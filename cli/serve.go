@@ -249,19 +249,27 @@ func readToken(path string) (string, error) {
 	return strings.TrimSpace(string(p)), nil
 }
 
-// stopDaemon asks the daemon to end and waits until it has let go of the home.
+// stopDaemon ends the daemon and says so.
 func (a *app) stopDaemon(ctx context.Context, home string) error {
 	c := httpapi.NewClient(socketPath(home))
 	defer c.Close()
+	if err := endInOrder(ctx, home, c, startTimeout); err != nil {
+		return err
+	}
+	return a.show(map[string]bool{"stopped": true}, func() string { return "the daemon has ended\n" })
+}
+
+// endInOrder asks the daemon to end and waits until it has let go of the home.
+func endInOrder(ctx context.Context, home string, c *httpapi.Client, limit time.Duration) error {
 	if err := c.Shutdown(ctx); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, host.Errorf(host.CodeDeadline, "its log flash.log says what it waits for", "the daemon hasn't ended after %s", startTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, host.Errorf(host.CodeDeadline, "its log flash.log says what it waits for", "the daemon hasn't ended after %s", limit))
 	defer cancel()
 	unlock, err := lockFile(ctx, filepath.Join(home, "daemon.lock"))
 	if err != nil {
 		return err
 	}
 	unlock()
-	return a.show(map[string]bool{"stopped": true}, func() string { return "the daemon has ended\n" })
+	return nil
 }

@@ -102,6 +102,16 @@ func openParts(ctx context.Context, home string, log *slog.Logger, engine newEng
 	return p, nil
 }
 
+// rebuild makes the database of a home again. Precondition: the home's lock is ours.
+func rebuild(ctx context.Context, home string, log *slog.Logger) (r store.RebuildReport, err error) {
+	chunks, err := local.Open(ctx, local.Config{Dir: home, Log: log})
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, chunks.Close()) }()
+	return store.Rebuild(ctx, store.Config{Dir: filepath.Join(home, "meta"), Chunks: chunks, Log: log, Trial: tryStore})
+}
+
 // StopVMs checkpoints and stops the VMs.
 func (p *parts) StopVMs() error {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownLimit)

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	badger "github.com/dgraph-io/badger/v4"
+
+	"flash/store/manifest"
 )
 
 // Bundle is a named snapshot of Kind "bundle".
@@ -44,13 +46,24 @@ func (s *Store) Bundle(ctx context.Context, name string) (b Bundle, err error) {
 
 // DeleteBundle takes the name away. VMs that boot from the snapshot keep it. ErrNotFound.
 func (s *Store) DeleteBundle(ctx context.Context, name string) error {
+	if _, err := s.Bundle(ctx, name); err != nil {
+		return err
+	}
+	defer s.naming.lock("\x00" + name)()
+	n := s.beginNote()
+	defer n.end()
+	n.tryWrite(ctx, manifest.Note{Kind: manifest.NoteBundleRemoved, Name: name})
 	err := s.update(ctx, func(tx *badger.Txn) error {
 		if _, err := getBundle(tx, name); err != nil {
+			return err
+		}
+		if err := n.name(tx); err != nil {
 			return err
 		}
 		return tx.Delete(bundleKey(name))
 	})
 	if err == nil {
+		n.named()
 		s.garbage.unknown.Store(true)
 	}
 	return err

@@ -19,7 +19,7 @@ const (
 // Finding is one thing that is wrong, with the evidence and what it touches.
 type Finding struct {
 	Severity string   `json:"severity"`
-	Kind     string   `json:"kind"` // pack, chunk, missing, history, ledger, database
+	Kind     string   `json:"kind"` // pack, chunk, missing, note, history, ledger, database
 	Pack     string   `json:"pack,omitempty"`
 	Offset   int64    `json:"offset,omitempty"`
 	Hash     cas.Hash `json:"hash,omitzero"`
@@ -87,6 +87,9 @@ func (c *checker) run(ctx context.Context) error {
 		return err
 	}
 	if err := c.database(ctx); err != nil {
+		return err
+	}
+	if err := c.notes(ctx); err != nil {
 		return err
 	}
 	names, err := c.s.names(ctx)
@@ -165,6 +168,30 @@ func (c *checker) database(ctx context.Context) error {
 			c.in.found(Finding{Severity: Damage, Kind: "ledger", Reason: err.Error(), Touches: []Name{{VM: v.ID, Number: -1}}})
 		}
 		c.r.Records += len(entries)
+	}
+	return nil
+}
+
+// notes checks that what would bring the names back is there, and, repairing, writes it anew.
+func (c *checker) notes(ctx context.Context) error {
+	roots := &rootSet{}
+	if err := c.s.view(ctx, func(tx *badger.Txn) error { return noteRoots(tx, roots) }); err != nil {
+		c.in.found(Finding{Severity: Damage, Kind: "database", Reason: err.Error()})
+		return nil
+	}
+	have, err := c.s.chunks.Has(ctx, roots.plain)
+	if err != nil {
+		return err
+	}
+	lacks := 0
+	for i, h := range roots.plain {
+		if !have[i] {
+			lacks++
+			c.in.found(Finding{Severity: Harmless, Kind: "note", Hash: h, Reason: "it isn't there: a lost database would not come back whole"})
+		}
+	}
+	if lacks > 0 && c.o.Repair {
+		return c.s.writeCatalogue(ctx)
 	}
 	return nil
 }

@@ -54,7 +54,21 @@ func (t *Txn) commit(ctx context.Context, m Meta, mv Move) (*Checkpoint, error) 
 		return nil, err
 	}
 	c := &Checkpoint{Parent: -1, Snapshot: id, Label: mv.Label, Created: r.Created, Pinned: mv.Pinned, NewBytes: t.newBytes}
+	defer t.s.naming.lock(mv.VM + "\x00" + mv.Bundle)()
+	n := t.s.beginNote()
+	defer n.end()
+	if err := t.writeNote(ctx, n, mv, *c); err != nil {
+		return nil, err
+	}
+	c.NewBytes += n.newBytes
+	// Sync before Badger names the record: what is visible is durable (I3).
+	if err := t.s.chunks.Sync(ctx); err != nil {
+		return nil, fmt.Errorf("sync chunks: %w", err)
+	}
 	err = t.s.update(ctx, func(tx *badger.Txn) error {
+		if err := n.name(tx); err != nil {
+			return err
+		}
 		if mv.Bundle != "" {
 			return putJSON(tx, bundleKey(mv.Bundle), bundleRecord{Snapshot: hexHash(id), Created: r.Created})
 		}
@@ -63,7 +77,35 @@ func (t *Txn) commit(ctx context.Context, m Meta, mv Move) (*Checkpoint, error) 
 	if err != nil {
 		return nil, err
 	}
+	n.named()
 	return c, nil
+}
+
+// writeNote says in the packs what the transaction is about to say. Precondition: the name is locked, so that the number
+// the checkpoint gets is the one it says.
+func (t *Txn) writeNote(ctx context.Context, n *note, mv Move, c Checkpoint) error {
+	if mv.Bundle != "" {
+		return n.write(ctx, manifest.Note{Kind: manifest.NoteBundle, Bundle: manifest.NamedBundle{Name: mv.Bundle, Snapshot: c.Snapshot, Created: c.Created}})
+	}
+	var v *vmRecord
+	err := t.s.view(ctx, func(tx *badger.Txn) (err error) { v, err = mv.vm(tx); return err })
+	if err != nil {
+		return err
+	}
+	mv.place(v, &c)
+	h := headerOf(mv.VM, v)
+	h.Checkpoints = []manifest.NamedSnapshot{named(&c)}
+	return n.write(ctx, manifest.Note{Kind: manifest.NoteVM, History: &h})
+}
+
+// place gives c its number and place in the history.
+func (mv *Move) place(v *vmRecord, c *Checkpoint) {
+	c.Number, c.Parent = v.Next, v.Head
+	v.Next++
+	v.add(1)
+	if !mv.KeepHead {
+		v.Head = c.Number
+	}
 }
 
 func (mv *Move) check(k manifest.Kind) error {
@@ -92,18 +134,13 @@ func (mv *Move) vm(tx *badger.Txn) (*vmRecord, error) {
 	return v, nil
 }
 
-// appendCheckpoint gives c its number and place in the history, and enters it in the ledger.
+// appendCheckpoint gives c its place in the history, and enters it in the ledger.
 func (s *Store) appendCheckpoint(tx *badger.Txn, mv Move, c *Checkpoint) error {
 	v, err := mv.vm(tx)
 	if err != nil {
 		return err
 	}
-	c.Number, c.Parent = v.Next, v.Head
-	v.Next++
-	v.add(1)
-	if !mv.KeepHead {
-		v.Head = c.Number
-	}
+	mv.place(v, c)
 	if err := putJSON(tx, checkpointKey(mv.VM, c.Number), recordOf(c)); err != nil {
 		return err
 	}

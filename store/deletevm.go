@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	badger "github.com/dgraph-io/badger/v4"
+
+	"flash/store/manifest"
 )
 
 // deleteKeys is how many keys one transaction removes; Badger bounds the size of one, a history has no bound.
@@ -16,7 +18,17 @@ const deleteKeys = 4096
 // between is made good by Open, or by CreateVM of the same name.
 func (s *Store) DeleteVM(ctx context.Context, id string) error {
 	garbage := int64(0)
+	if err := s.view(ctx, func(tx *badger.Txn) error { _, err := getVM(tx, id); return err }); err != nil {
+		return fmt.Errorf("delete: %w", err)
+	}
+	defer s.naming.lock(id + "\x00")()
+	n := s.beginNote()
+	defer n.end()
+	n.tryWrite(ctx, manifest.Note{Kind: manifest.NoteVMRemoved, Name: id})
 	err := s.update(ctx, func(tx *badger.Txn) error {
+		if err := n.name(tx); err != nil {
+			return err
+		}
 		if _, err := getVM(tx, id); err != nil {
 			return err
 		}
@@ -30,6 +42,7 @@ func (s *Store) DeleteVM(ctx context.Context, id string) error {
 		return tx.Delete(vmKey(id))
 	})
 	if err == nil {
+		n.named()
 		s.garbage.add(garbage)
 		err = s.finishDelete(ctx, id)
 	}

@@ -70,6 +70,10 @@ func (s *Store) collect(ctx context.Context, o GCOptions, r *GCReport) error {
 	if err != nil {
 		return err
 	}
+	if o.Apply {
+		// Before the sweep, so that what the packs tell of names never names what the sweep has taken.
+		s.tryCatalogue(ctx)
+	}
 	garbage := s.garbage.take()
 	settled := false
 	defer func() {

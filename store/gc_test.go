@@ -60,8 +60,8 @@ func TestDeletingAllGivesTheSpaceBack(t *testing.T) {
 	if before < 5<<20 {
 		t.Fatalf("only %d bytes were put", before)
 	}
-	if r := gc(t, s, GCOptions{Apply: true}); r.Sweep.DeadChunks != 0 || r.Snapshots != 16 {
-		t.Errorf("nothing is dead: %+v", r)
+	if r := gc(t, s, GCOptions{Apply: true}); r.Sweep.DeadBytes > r.Sweep.LiveBytes/1000 || r.Snapshots != 16 {
+		t.Errorf("nothing but notes is dead: %+v", r)
 	}
 	for v := range 3 {
 		if err := s.DeleteVM(ctx, fmt.Sprintf("vm-%d", v)); err != nil {
@@ -97,7 +97,8 @@ func TestDryRunTellsWhatApplyThenDoes(t *testing.T) {
 		t.Fatalf("dry: %d, left %d", len(dry.Removed), len(h))
 	}
 	r := gc(t, s, GCOptions{Retention: keep, Apply: true})
-	if len(r.Removed) != 9 || r.Sweep.DeadBytes != dry.Sweep.DeadBytes || r.Sweep.LiveBytes != dry.Sweep.LiveBytes {
+	near := func(a, b int64) bool { return a-b < b/100 && b-a < b/100 } // to apply is to write a catalogue, too
+	if len(r.Removed) != 9 || !near(r.Sweep.DeadBytes, dry.Sweep.DeadBytes) || !near(r.Sweep.LiveBytes, dry.Sweep.LiveBytes) {
 		t.Errorf("dry %+v\napplied %+v", dry, r)
 	}
 	if diff := r.Freed - dry.Freed; diff < -dry.Freed/50 || diff > dry.Freed/50 {

@@ -38,7 +38,7 @@ func filled(b byte) []byte { return bytes.Repeat([]byte{b}, cas.SlotBytes) }
 func reopen(t testing.TB, dir string, chunks cas.Store) *Store {
 	t.Helper()
 	clock := time.Unix(1_700_000_000, 0).UTC()
-	s, err := Open(context.Background(), Config{Dir: dir, Chunks: chunks, Now: func() time.Time {
+	s, err := Open(context.Background(), Config{Dir: dir, Chunks: chunks, Anew: true, Now: func() time.Time {
 		clock = clock.Add(time.Second)
 		return clock
 	}})

@@ -39,9 +39,11 @@ func (s *Store) ImportVM(ctx context.Context, h History, o ImportOptions) error 
 		o.As = h.VM
 	}
 	im := importer{s: s, vm: o.As, h: h}
+	defer s.naming.lock(o.As + "\x00")()
 	if err := im.run(ctx, o.Continue); err != nil {
 		return fmt.Errorf("import flashvm %s: %w", o.As, err)
 	}
+	s.tryCatalogue(ctx) // notes tell of one checkpoint each
 	return nil
 }
 

@@ -20,6 +20,10 @@ import (
 //	"r/" vm                    Retention, JSON; without a name that of all VMs that have none of their own
 //	"commits"                  u64, little-endian: how many transactions there were; see witness.go
 //	"settings"                 Settings, JSON
+//	"n/" u64                   hash of the note of that sequence number; see notes.go
+//	"catalogue"                u64 transactions, then the hashes of the newest catalogue's chunks
+//	"store"                    16 bytes, random: which store this is
+//	"notes"                    u64, little-endian: sequence numbers up to it were given by sessions before this one
 //	"x/" vm                    empty: the VM was deleted, and its c/, l/ and h/ keys are still being removed
 //
 // Numbers are big-endian, so that keys sort by them. Names hold no zero byte, so no name's keys are among another's.
@@ -35,17 +39,27 @@ const (
 	deletedPrefix   = "x/"
 	retentionPrefix = "r/"
 	settingsKey     = "settings"
+	notePrefix      = "n/"
+	storeIDKey      = "store"
+	noteBaseKey     = "notes"
 
 	maxNameBytes = 128
 )
 
-func bundleKey(name string) []byte    { return []byte(bundlePrefix + name) }
-func vmKey(vm string) []byte          { return []byte(vmPrefix + vm) }
-func historyKeys(vm string) []byte    { return []byte(historyPrefix + vm + "\x00") }
-func ledgerKeys(vm string) []byte     { return []byte(ledgerPrefix + vm + "\x00") }
-func ledgerHeadKey(vm string) []byte  { return []byte(ledgerHeadKeys + vm) }
-func deletedKey(vm string) []byte     { return []byte(deletedPrefix + vm) }
-func retentionKey(vm string) []byte   { return []byte(retentionPrefix + vm) }
+func bundleKey(name string) []byte   { return []byte(bundlePrefix + name) }
+func vmKey(vm string) []byte         { return []byte(vmPrefix + vm) }
+func historyKeys(vm string) []byte   { return []byte(historyPrefix + vm + "\x00") }
+func ledgerKeys(vm string) []byte    { return []byte(ledgerPrefix + vm + "\x00") }
+func ledgerHeadKey(vm string) []byte { return []byte(ledgerHeadKeys + vm) }
+func deletedKey(vm string) []byte    { return []byte(deletedPrefix + vm) }
+func retentionKey(vm string) []byte  { return []byte(retentionPrefix + vm) }
+func noteKey(sequence uint64) []byte {
+	return binary.BigEndian.AppendUint64([]byte(notePrefix), sequence)
+}
+
+// noteOf is noteKey's inverse.
+func noteOf(key []byte) uint64 { return binary.BigEndian.Uint64(key[len(notePrefix):]) }
+
 func workingKey(id SnapshotID) []byte { return append([]byte(workingPrefix), id[:]...) }
 func checkpointKey(vm string, n int) []byte {
 	return binary.BigEndian.AppendUint32(historyKeys(vm), uint32(n))

@@ -85,6 +85,9 @@ func TestWhatAnyNameReachesIsMarked(t *testing.T) {
 	mustHold(t, image(t, s, c.Snapshot, "mem"), states[3])
 	release()
 	release()
+	if err := s.WriteCatalogue(ctx); err != nil { // as a collection does
+		t.Fatal(err)
+	}
 	sweep(t, s, m)
 	if m.Len() != 0 {
 		t.Errorf("all is deleted and %d chunks are left", m.Len())

@@ -83,13 +83,16 @@ func openStore(ctx context.Context, c Config) (_ *Store, err error) {
 			s.witness.file.Close()
 		}
 	}()
-	if err := s.checkFormat(ctx); err != nil {
+	if err := s.checkFormat(ctx, c.Anew); err != nil {
 		return nil, err
 	}
 	if err := s.finishDeletes(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.countCheckpoints(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.openNotes(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.loadSettings(ctx); err != nil {
@@ -135,14 +138,17 @@ func options(dir string, log *slog.Logger) badger.Options {
 	return o.WithLogger(badgerLog{log.With("part", "badger")})
 }
 
-// checkFormat stamps a new database and refuses one of another version.
-func (s *Store) checkFormat(ctx context.Context) error {
+// checkFormat stamps a new database and refuses one of another version, and one that is new though it shouldn't be.
+func (s *Store) checkFormat(ctx context.Context, anew bool) error {
 	return s.update(ctx, func(tx *badger.Txn) error {
 		v, err := get(tx, []byte(formatKey))
 		switch {
 		case err != nil:
 			return err
 		case v == nil && isEmpty(tx):
+			if m, ok := s.chunks.(packMeter); ok && !anew && m.PackBytes() > 0 {
+				return fmt.Errorf("there is none, but the packs have %d KiB: it was lost: %w", m.PackBytes()>>10, ErrDatabase)
+			}
 			return tx.Set([]byte(formatKey), []byte(formatVersion))
 		case string(v) != formatVersion:
 			return fmt.Errorf("database format %q, want %q: %w", v, formatVersion, ErrFormat)
@@ -157,6 +163,7 @@ func (s *Store) Close() error {
 	s.closing = true
 	s.mu.Unlock()
 	s.open.Wait()
+	s.tryCatalogue(context.Background()) // fails where it is closed
 	s.life.Lock()
 	defer s.life.Unlock()
 	if s.closed {

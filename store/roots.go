@@ -111,7 +111,7 @@ func (s *Store) roots(ctx context.Context, without map[string]map[int]bool) (*ro
 		if err != nil {
 			return err
 		}
-		return scan(tx, []byte(historyPrefix), func(key, value []byte) error {
+		err = scan(tx, []byte(historyPrefix), func(key, value []byte) error {
 			vm, n, err := checkpointOf(key)
 			if err != nil || without[vm][n] {
 				return err
@@ -121,12 +121,17 @@ func (s *Store) roots(ctx context.Context, without map[string]map[int]bool) (*ro
 			roots.snapshots[SnapshotID(r.Snapshot)] = struct{}{}
 			return err
 		})
+		if err != nil {
+			return err
+		}
+		return noteRoots(tx, roots)
 	})
 	s.rootsInMemory(roots)
 	return roots, err
 }
 
 func (s *Store) rootsInMemory(roots *rootSet) {
+	s.notes.addRoots(roots)
 	s.mu.Lock()
 	var txns []*Txn
 	for t := range s.txns {

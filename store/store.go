@@ -5,7 +5,7 @@
 // tree of numbered checkpoints, each naming a snapshot; its head is the checkpoint the running guest descends from.
 //
 // What never changes (pages, tree nodes, snapshot records; see store/manifest) is chunks. What changes is in Badger,
-// under the keys of keys.go.
+// under the keys of keys.go, and notes in the packs tell of it, so that it can be made again (notes.go, Rebuild).
 //
 // Invariants
 //
@@ -15,8 +15,7 @@
 //   - Everything an open Txn has put or found, and all it descends from, is a root of Mark until it ends (I4).
 //   - A record in Badger is read, changed and written under Store.write, so Badger need not detect conflicts.
 //
-// Lock order: Txn.mu, Store.mu are leaves and never held together nor across I/O. Store.life (read) is taken before
-// Store.write.
+// Lock order: naming or cataloguing, then life (read), then write. Txn.mu, Store.mu, notes.mu are leaves, never held together nor across I/O.
 package store
 
 import (
@@ -53,6 +52,10 @@ type Config struct {
 	Workers int              // goroutines that hash and compare; 0: GOMAXPROCS
 	Log     *slog.Logger     // nil: none
 
+	// Anew lets a database be made where there is none though there are chunks. Without, that is refused: it was lost, and
+	// the first gc of a new one would take everything.
+	Anew bool
+
 	// Trial runs TryOpen(dir) in another process, and gives DiedTrying when that dies. Open asks for it where the
 	// database was not closed the last time. nil: a damaged database may kill this process.
 	Trial func(ctx context.Context, dir string) error
@@ -77,6 +80,10 @@ type Store struct {
 	witness      *witness
 	beforeCommit func() error
 	freeBytes    func(dir string) (uint64, error)
+
+	naming      nameLocks // of VMs and bundles, held while their notes are written and their names change
+	notes       noteBook
+	cataloguing sync.Mutex // one catalogue is written at a time
 
 	open    sync.WaitGroup // open transactions
 	turn    chan struct{}  // holds one token while gc, check or repair runs

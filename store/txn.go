@@ -151,7 +151,7 @@ func (t *Txn) record(m Meta) (*manifest.Snapshot, error) {
 	return r, nil
 }
 
-// putRecord stores the snapshot record and makes everything put so far durable.
+// putRecord stores the snapshot record.
 func (t *Txn) putRecord(ctx context.Context, r *manifest.Snapshot) (SnapshotID, error) {
 	p, named, err := r.Append(nil)
 	if err != nil {
@@ -167,10 +167,6 @@ func (t *Txn) putRecord(ctx context.Context, r *manifest.Snapshot) (SnapshotID, 
 	t.mu.Unlock()
 	if err != nil {
 		return id, fmt.Errorf("snapshot record: %w", err)
-	}
-	// Sync before Badger names the record: what is visible is durable (I3).
-	if err := t.s.chunks.Sync(ctx); err != nil {
-		return id, fmt.Errorf("sync chunks: %w", err)
 	}
 	return id, nil
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	badger "github.com/dgraph-io/badger/v4"
+
+	"flash/store/manifest"
 )
 
 // VM is the record of one VM. Spec is the host's own JSON, opaque here.
@@ -38,33 +40,71 @@ func (s *Store) CreateVM(ctx context.Context, v VM, from *ForkPoint) error {
 	if err := s.finishDelete(ctx, v.ID); err != nil {
 		return fmt.Errorf("create flashvm %s: %w", v.ID, err)
 	}
-	err := s.update(ctx, func(tx *badger.Txn) error {
-		if have, err := get(tx, vmKey(v.ID)); err != nil || have != nil {
-			return orExists(err)
-		}
-		r := &vmRecord{Created: v.Created.UTC().Round(0), Spec: v.Spec, State: v.State, Bundle: hexHash(v.Bundle), Head: -1, Next: 1, Count: new(int)}
-		if v.Created.IsZero() {
-			r.Created = s.now().UTC().Round(0)
-		}
-		if from == nil {
-			if v.Bundle != (SnapshotID{}) {
-				if ok, err := isBootable(tx, v.Bundle); err != nil {
-					return err
-				} else if !ok {
-					return fmt.Errorf("its bundle's snapshot %s: %w", v.Bundle, ErrNotFound)
-				}
-			}
-			if err := putJSON(tx, vmKey(v.ID), r); err != nil {
+	if v.Created.IsZero() {
+		v.Created = s.now()
+	}
+	v.Created = v.Created.UTC().Round(0)
+	defer s.naming.lock(v.ID + "\x00")()
+	n := s.beginNote()
+	defer n.end()
+	err := s.noteVM(ctx, n, v, from)
+	if err == nil {
+		err = s.update(ctx, func(tx *badger.Txn) error {
+			if err := n.name(tx); err != nil {
 				return err
 			}
-			return s.enter(tx, v.ID, "created", map[string]any{"bundle": r.Bundle})
-		}
-		return s.fork(tx, v.ID, r, *from)
-	})
+			return s.createVM(tx, v, from)
+		})
+	}
 	if err != nil {
 		return fmt.Errorf("create flashvm %s: %w", v.ID, err)
 	}
+	n.named()
 	return nil
+}
+
+// noteVM says in the packs what createVM is about to say, unless that will refuse.
+func (s *Store) noteVM(ctx context.Context, n *note, v VM, from *ForkPoint) error {
+	var r *vmRecord
+	var point *Checkpoint
+	err := s.view(ctx, func(tx *badger.Txn) (err error) { r, point, err = madeFrom(tx, v, from); return err })
+	if err != nil {
+		return err
+	}
+	h := headerOf(v.ID, r)
+	if point != nil {
+		h.Checkpoints = []manifest.NamedSnapshot{named(point)}
+	}
+	return n.writeDurably(ctx, manifest.Note{Kind: manifest.NoteVM, History: &h})
+}
+
+// madeFrom makes the record of a VM, and the fork point of a fork.
+func madeFrom(tx *badger.Txn, v VM, from *ForkPoint) (r *vmRecord, point *Checkpoint, err error) {
+	if have, err := get(tx, vmKey(v.ID)); err != nil || have != nil {
+		return nil, nil, orExists(err)
+	}
+	r = &vmRecord{Created: v.Created, Spec: v.Spec, State: v.State, Bundle: hexHash(v.Bundle), Head: -1, Next: 1, Count: new(int)}
+	if from == nil {
+		if v.Bundle != (SnapshotID{}) {
+			if ok, err := isBootable(tx, v.Bundle); err != nil {
+				return nil, nil, err
+			} else if !ok {
+				return nil, nil, fmt.Errorf("its bundle's snapshot %s: %w", v.Bundle, ErrNotFound)
+			}
+		}
+		return r, nil, nil
+	}
+	parent, err := getVM(tx, from.VM)
+	if err != nil {
+		return nil, nil, err
+	}
+	at, err := getCheckpoint(tx, from.VM, from.Number)
+	if err != nil {
+		return nil, nil, err
+	}
+	r.Bundle, r.Head = parent.Bundle, 0
+	return r, &Checkpoint{Number: 0, Parent: -1, Snapshot: SnapshotID(at.Snapshot), Label: fmt.Sprintf("fork of %s@%d", from.VM, from.Number),
+		Created: r.Created, From: from}, nil
 }
 
 func orExists(err error) error {
@@ -74,29 +114,26 @@ func orExists(err error) error {
 	return err
 }
 
-// fork writes the child r, its fork point, and what both ledgers say about it.
-func (s *Store) fork(tx *badger.Txn, child string, r *vmRecord, from ForkPoint) error {
-	parent, err := getVM(tx, from.VM)
+// createVM writes the record and, for a fork, its fork point and what both ledgers say about it.
+func (s *Store) createVM(tx *badger.Txn, v VM, from *ForkPoint) error {
+	r, point, err := madeFrom(tx, v, from)
 	if err != nil {
 		return err
 	}
-	at, err := getCheckpoint(tx, from.VM, from.Number)
+	if err := putJSON(tx, vmKey(v.ID), r); err != nil {
+		return err
+	}
+	if point == nil {
+		return s.enter(tx, v.ID, "created", map[string]any{"bundle": r.Bundle})
+	}
+	if err := putJSON(tx, checkpointKey(v.ID, 0), recordOf(point)); err != nil {
+		return err
+	}
+	err = s.enter(tx, v.ID, "fork_point", map[string]any{"flashvm": from.VM, "checkpoint": from.Number, "snapshot": hexHash(point.Snapshot)})
 	if err != nil {
 		return err
 	}
-	r.Bundle, r.Head = parent.Bundle, 0
-	point := &Checkpoint{Number: 0, Parent: -1, Snapshot: SnapshotID(at.Snapshot), Label: fmt.Sprintf("fork of %s@%d", from.VM, from.Number),
-		Created: r.Created, From: &from}
-	if err := putJSON(tx, vmKey(child), r); err != nil {
-		return err
-	}
-	if err := putJSON(tx, checkpointKey(child, 0), recordOf(point)); err != nil {
-		return err
-	}
-	if err := s.enter(tx, child, "fork_point", map[string]any{"flashvm": from.VM, "checkpoint": from.Number, "snapshot": at.Snapshot}); err != nil {
-		return err
-	}
-	return s.enter(tx, from.VM, "fork", map[string]any{"flashvm": child, "checkpoint": from.Number})
+	return s.enter(tx, from.VM, "fork", map[string]any{"flashvm": v.ID, "checkpoint": from.Number})
 }
 
 // VM gives one. ErrNotFound.

@@ -29,6 +29,7 @@ type Memory struct {
 }
 
 type memoryChunk struct {
+	kind    cas.Kind
 	data    []byte
 	named   int
 	hint    cas.Hint
@@ -96,6 +97,22 @@ func (m *Memory) Hashes() []cas.Hash {
 		hs = append(hs, h)
 	}
 	return hs
+}
+
+// HashesOf lists the chunks of one kind.
+func (m *Memory) HashesOf(ctx context.Context, kind cas.Kind) ([]cas.Hash, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.operate(ctx); err != nil {
+		return nil, fmt.Errorf("list chunks: %w", err)
+	}
+	var hs []cas.Hash
+	for h, c := range m.chunks {
+		if c.kind == kind {
+			hs = append(hs, h)
+		}
+	}
+	return hs, nil
 }
 
 // Corrupt flips a bit of a stored chunk; false when it is not there.
@@ -210,7 +227,7 @@ func (m *Memory) Put(ctx context.Context, chunks []cas.Chunk, hints []cas.Hint) 
 		c := &chunks[i]
 		have, ok := m.chunks[c.Hash]
 		if !ok {
-			have = &memoryChunk{data: bytes.Clone(c.Data), named: c.NamedBytes(), hint: m.place(len(c.Data))}
+			have = &memoryChunk{kind: c.Kind, data: bytes.Clone(c.Data), named: c.NamedBytes(), hint: m.place(len(c.Data))}
 			m.chunks[c.Hash] = have
 			stats.NewChunks++
 			stats.NewBytes += int64(have.hint.Bytes)

@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -34,6 +35,29 @@ func (s *Store) DumpPack(ctx context.Context, name string) (cas.PackDump, error)
 		return d, fmt.Errorf("pack %s: %w", info.Name, err)
 	}
 	return d, nil
+}
+
+// HashesOf lists the chunks of one kind, each once. It reads all packs whole: a footer doesn't say what its records are.
+func (s *Store) HashesOf(ctx context.Context, kind cas.Kind) ([]cas.Hash, error) {
+	if err := s.gate.enter(); err != nil {
+		return nil, err
+	}
+	defer s.gate.leave()
+	seen := map[cas.Hash]struct{}{}
+	var all []cas.Hash
+	for _, p := range s.packs.all() {
+		_, err := pack.Scan(s.readerOf(p), p.end.Load(), func(f pack.Found) error {
+			if _, ok := seen[f.Hash]; f.Kind == kind && !ok {
+				seen[f.Hash] = struct{}{}
+				all = append(all, f.Hash)
+			}
+			return ctx.Err()
+		})
+		if err != nil && !errors.Is(err, errGone) {
+			return nil, fmt.Errorf("pack %s: %w", p.name(), err)
+		}
+	}
+	return all, nil
 }
 
 func (s *Store) packCalled(name string) (*packFile, error) {

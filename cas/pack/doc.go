@@ -25,7 +25,7 @@
 // Record, 48 bytes and its payload:
 //
 //	 0  1  marker 0xC5
-//	 1  1  low four bits: kind (1 data, 2 node, 3 snapshot); high four bits: codec (0 raw, 1 s2 block, 2 zstd frame)
+//	 1  1  low four bits: kind (1 data, 2 node, 3 snapshot, 4 note); high four bits: codec (0 raw, 1 s2 block, 2 zstd frame)
 //	 2  1  low two bits: encryption (0 none); the others zero
 //	 3  3  plain bytes, 1 to 1 MiB
 //	 6  3  stored bytes, the length of the payload

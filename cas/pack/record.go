@@ -77,7 +77,7 @@ func ParseRecord(p []byte) (Record, error) {
 	switch {
 	case p[2] != 0:
 		return r, fmt.Errorf("record: flags %#02x, encryption %d: %w", p[2]&^3, p[2]&3, ErrUnsupported)
-	case r.Kind < cas.KindData || r.Kind > cas.KindSnapshot:
+	case r.Kind < cas.KindData || r.Kind > cas.KindNote:
 		return r, fmt.Errorf("record: kind %d: %w", r.Kind, ErrUnsupported)
 	case r.Codec > Zstd:
 		return r, fmt.Errorf("record: %s: %w", r.Codec, ErrUnsupported)

@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"sync"
-	"time"
 
 	"flash/cas"
 	"flash/cas/bucket"
@@ -35,7 +34,6 @@ type Config struct {
 	InFlight   int          // requests at once; 0: 16
 	Key        *[32]byte    // of the chunks' names, as in local.Config
 	Log        *slog.Logger // nil: none
-	Now        func() time.Time
 }
 
 // Remote is the packs of one bucket. All methods are safe for concurrent use.
@@ -45,7 +43,6 @@ type Remote struct {
 	keyID    uint32
 	inFlight int
 	log      *slog.Logger
-	now      func() time.Time
 
 	index    index
 	cache    cache
@@ -73,7 +70,7 @@ type Progress func(done, total int64)
 // Open prepares a remote and asks the bucket for nothing, so that it also opens while the bucket can't be reached. What
 // catalogues the cache folder has are known at once, and serve reads; Has trusts the bucket only, and so the first Refresh.
 func Open(ctx context.Context, c Config) (*Remote, error) {
-	r := &Remote{bucket: c.Bucket, key: c.Key, keyID: cas.KeyID(c.Key), inFlight: c.InFlight, log: c.Log, now: c.Now, index: newIndex()}
+	r := &Remote{bucket: c.Bucket, key: c.Key, keyID: cas.KeyID(c.Key), inFlight: c.InFlight, log: c.Log, index: newIndex()}
 	if r.inFlight <= 0 {
 		r.inFlight = defaultInFlight
 	}
@@ -82,9 +79,6 @@ func Open(ctx context.Context, c Config) (*Remote, error) {
 	}
 	if r.log == nil {
 		r.log = slog.New(slog.DiscardHandler)
-	}
-	if r.now == nil {
-		r.now = time.Now
 	}
 	r.requests = make(chan struct{}, r.inFlight)
 	r.flights.running = map[windowKey]*flight{}

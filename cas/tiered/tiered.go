@@ -34,6 +34,7 @@ type Near interface {
 	DumpPack(ctx context.Context, name string) (cas.PackDump, error)
 	PackNames() []string
 	Seal(ctx context.Context) error
+	PackBytes() int64 // of all packs; the budget is held against it
 }
 
 // Far is a tier to read from.

@@ -32,7 +32,7 @@
 //	DELETE /v1/host/bundles/{name}
 //	POST   /v1/host/gc                                       {"apply","flashvms","retention":{…},"save","background","every_minutes"}
 //	POST   /v1/host/check                                    {"read":0.05,"repair":false}: findings, and the checkpoints they touch
-//	GET    /v1/host/debug/{what}?name=…                      pack, node, snapshot, why: the store's formats, read only
+//	GET    /v1/host/debug/{what}?name=…                      pack, node, snapshot, why: the store's formats; process: the daemon itself; read only
 //
 // # Errors
 //

@@ -18,6 +18,11 @@ import (
 // goes on to its neighbours, and a run costs about as much as a page. Aligned. 64 * 4 KiB = 256 KiB.
 const zeroWindowPages = 64
 
+// aroundPages is how far pages with content are brought in around one that was touched, once the guest has it: a guest goes
+// on to its neighbours, above all in its kernel's code, and a page read together with others costs a tenth of one read for a
+// fault. Aligned. 16 * 4 KiB = 64 KiB.
+const aroundPages = 16
+
 // Base is the shared memory of one snapshot. Safe for concurrent use.
 type Base struct {
 	src    memtrack.Source
@@ -144,6 +149,23 @@ func (b *Base) bringIn(ctx context.Context, page uint64) error {
 		return fmt.Errorf("fill page %d: %w", page, err)
 	}
 	return b.write(page, buffer[:])
+}
+
+// Around brings in what is absent around a page, in its window. It is a guess, so what can't be read stays absent until it
+// is touched.
+func (b *Base) Around(ctx context.Context, page uint64) {
+	low := page / aroundPages * aroundPages
+	var absent [aroundPages]uint64
+	n := 0
+	for p := low; p < min(low+aroundPages, b.slots); p++ {
+		if !b.Present(p) {
+			absent[n] = p
+			n++
+		}
+	}
+	if n > 0 {
+		_ = b.Prefetch(ctx, absent[:n])
+	}
 }
 
 // zeroRun gives the run of absent zero pages around page, inside its window. What can't be told ends the run.

@@ -3,6 +3,7 @@ package uffd
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -206,7 +207,45 @@ func TestTouchingFreshMemoryFillsItInRuns(t *testing.T) {
 	c, p := open(t, newBase(t, src), Options{})
 	c.Write(t, 0, 1024, 9)
 	// A signal can make the child try again while a run is half there, and fault on the rest of it.
-	if n := len(p.Touched()); n > 2*1024/zeroWindowPages {
+	if n := p.Faults(); n > 2*1024/zeroWindowPages {
 		t.Errorf("%d pages faulted of %d", n, 1024)
+	}
+}
+
+func TestWhatLiesAroundATouchedPageComesWithIt(t *testing.T) {
+	need(t, true)
+	src := memtest.NewSource(1024, 0, 7)
+	src.Fail(func(page uint64) error {
+		if page == 5 {
+			return errors.New("this page can't be read")
+		}
+		return nil
+	})
+	base := newBase(t, src)
+	c, p := open(t, base, Options{Protect: true})
+	read := func(page uint64) {
+		if c.Read(t, page, 1) != memtest.HashPages(src.Page(page)) {
+			t.Fatalf("page %d isn't the snapshot's", page)
+		}
+	}
+	read(aroundPages + 3)
+	eventually(t, "its window is there", func() bool { return base.Filled() == aroundPages })
+	for page := uint64(aroundPages); page < 2*aroundPages; page += 2 {
+		read(page)
+	}
+	if n := p.Faults(); n != 1 {
+		t.Errorf("%d faults, want the first alone", n)
+	}
+	// Told are the pages that were used, whatever else came in.
+	want := []uint64{19, 16, 18, 20, 22, 24, 26, 28, 30}
+	if got := p.Touched(); !slices.Equal(got, want) {
+		t.Errorf("touched are %v, want %v", got, want)
+	}
+	// A page that can't be read is missed by nobody but who touches it.
+	read(2)
+	select {
+	case err := <-p.Lost():
+		t.Errorf("the neighbour of an unreadable page is lost: %v", err)
+	default:
 	}
 }

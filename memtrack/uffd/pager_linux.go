@@ -89,11 +89,14 @@ func Open(ctx context.Context, s memtrack.Span, base *Base, o Options) (*Pager, 
 	return p, nil
 }
 
-// Touched gives the pages whose faults were served, in order of first touch; at most the first 65,536.
+// Touched gives the pages that were touched, in about the order of first touch: those whose faults were served, each
+// followed by those around it that had come in with it or before, and that the machine has mapped since. At most 65,536.
+// Of a machine that has ended only the former are known.
 func (p *Pager) Touched() []uint64 {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	return append([]uint64{}, p.touched...)
+	faulted := append([]uint64{}, p.touched...)
+	p.mu.Unlock()
+	return withMapped(p.span, faulted)
 }
 
 // Faults counts the faults served.
@@ -166,11 +169,15 @@ func (p *Pager) fault(page uint64) {
 		return // not ours: nothing else was registered, so the kernel sends no such message
 	}
 	p.note(page)
+	present := p.base.Present(page)
 	if err := p.base.Fill(p.ctx, page); err != nil {
 		p.retry(page, err)
 		return
 	}
 	p.served(page)
+	if !present {
+		p.base.Around(p.ctx, page)
+	}
 }
 
 // served lets the machine go on.

@@ -1,5 +1,6 @@
 // Package manifest encodes and decodes snapshots, which are image trees with structural sharing and snapshot records, and
-// what names them: the histories of VMs.
+// what names them: the histories of VMs, and notes that keep names
+// beside the chunks.
 //
 // Terms: a slot is 4 KiB of an image. An entry says what a slot, or a whole subtree, holds: zero, one 8-byte pattern
 // over and over (same-filled), or a chunk. A node is a run of entries; a leaf (level 0) has one entry a slot, an inner
@@ -78,6 +79,33 @@
 //	…  u32     CRC-32C of all before
 //
 // The hashes of ledger entries in between follow from the chain; see LedgerEntry.Sum.
+//
+// # Note
+//
+// A chunk that says what changed about the names of snapshots. What is named is decided elsewhere; notes are for when
+// that is lost. See Names for how they are put together.
+//
+//	 0 u8      'R'
+//	 1 u8      version, 1
+//	 2 u8      kind: 1 VM · 2 VM removed · 3 bundle · 4 bundle removed · 5 catalogue
+//	 3 u8      0
+//	 4 u64     sequence number: of two notes of one store the one with the larger is newer
+//	12 i64     written, nanoseconds since 1970 UTC
+//	20 16 B    which store's names these are; never zero
+//	36         1: a History that lists only what is new, to the end
+//	           2, 4: u8 length, name
+//	           3: u8 length, name, 32 B snapshot, i64 created
+//	           5: u64 covers, u16 part, u16 number of parts, u32 number of VMs; for each: u16 number of pieces, 32 B the hash of each;
+//	              u32 number of bundles; for each as in 3
+//	…  u8      0, only if the note would else be SlotBytes long
+//
+// A catalogue names all there is: a VM or bundle that isn't in it was removed before. Every note up to the number it
+// covers is in it; later ones may be. Its histories are whole, but for
+// the beginning of a long ledger, and are cut in pieces:
+//
+//	0  u8      'P'
+//	1  u8      version, 1
+//	2  …       the next at most 512 KiB of the history
 //
 // # Annotation
 //

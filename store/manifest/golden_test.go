@@ -75,6 +75,9 @@ func encodings(t *testing.T) map[string][]byte {
 func TestFormatIsTheGoldenOne(t *testing.T) {
 	golden := encodings(t)
 	golden["history"] = encoded(t, history())
+	for name, n := range notes() {
+		golden[name] = noted(t, n)
+	}
 	for name, p := range golden {
 		path := filepath.Join("testdata", name+".golden")
 		if *update {

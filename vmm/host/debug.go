@@ -15,7 +15,7 @@ import (
 
 // DebugRequest asks to see one thing of the store as it is stored.
 type DebugRequest struct {
-	What string `json:"what"` // pack node snapshot why
+	What string `json:"what"` // pack node snapshot why process
 	Name string `json:"name"` // a pack's name or its beginning, "" for their list; a hash; VM@N, VM or bundle
 }
 
@@ -48,10 +48,10 @@ func (d *DebugDump) row(cells ...any) {
 func (h *Host) Debug(ctx context.Context, r DebugRequest) (DebugDump, error) {
 	d := DebugDump{Facts: []Fact{}, Columns: []string{}, Rows: [][]string{}}
 	show := map[string]func(context.Context, string, *DebugDump) error{
-		"pack": h.debugPack, "node": h.debugNode, "snapshot": h.debugSnapshot, "why": h.debugWhy,
+		"pack": h.debugPack, "node": h.debugNode, "snapshot": h.debugSnapshot, "why": h.debugWhy, "process": h.debugProcess,
 	}[r.What]
 	if show == nil {
-		return d, Errorf(CodeInvalid, "one of pack, node, snapshot, why", "there is nothing called %q to look at", r.What)
+		return d, Errorf(CodeInvalid, "one of pack, node, snapshot, why, process", "there is nothing called %q to look at", r.What)
 	}
 	err := show(ctx, r.Name, &d)
 	switch {

@@ -48,7 +48,7 @@ func explain(err error, home, id string, otherwise Error) error {
 	case errors.Is(err, cas.ErrNoSpace), errors.Is(err, syscall.ENOSPC):
 		return say(CodeNoSpace, "free space on the disk of "+home+"; nothing was lost and the VM runs on")
 	case errors.Is(err, store.ErrDatabase):
-		return say(CodeCorrupt, "nothing was removed; put a backup of "+filepath.Join(home, "meta")+" in its place, or go on in another --home")
+		return say(CodeCorrupt, "nothing was removed; flash debug rebuild makes it again from the packs, or put a backup of "+filepath.Join(home, "meta")+" in its place")
 	case errors.Is(err, cas.ErrCorrupt), errors.Is(err, cas.ErrNotFound):
 		return say(CodeCorrupt, "rewind to another checkpoint; flash doctor says more")
 	case errors.Is(err, store.ErrRefMoved):

@@ -242,6 +242,11 @@ func (h *Host) upkeep(ctx context.Context, last time.Time) (ran bool, err error)
 	}
 	garbage, known := h.store.Garbage()
 	due, err := h.store.Due(ctx)
+	if h.store.CatalogueDue() {
+		if err := h.store.WriteCatalogue(ctx); err != nil {
+			return false, err
+		}
+	}
 	worth := garbage >= upkeepGarbage || pressing && garbage > 0
 	if err != nil || known && !worth && due == 0 {
 		return false, err

@@ -127,7 +127,7 @@ func (h *Host) load(ctx context.Context, b bring) (_ *guestVM, err error) {
 	g.restoredFrom, g.memory = b.snap.ID(), watchMemory(mem)
 	g.hold(&g.memoryPin, b.snap.Pin())
 	attach.Memory, attach.MemoryKey = g.memory, b.snap.ID().String()
-	g.broughtIn = h.workingSet(ctx, b.snap)
+	g.broughtIn = h.workingSet(ctx, b)
 	attach.WorkingSet = g.broughtIn
 	spec := vmm.Spec{VCPUs: b.hw.VCPUs, MemBytes: b.hw.memBytes(), MAC: b.hw.MAC, Facts: facts}
 	if g.machine, err = h.engine.Restore(ctx, spec, attach, vmm.State{Data: state, Facts: facts}); err != nil {

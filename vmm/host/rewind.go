@@ -85,18 +85,12 @@ func (h *Host) target(ctx context.Context, id string, number int) (store.Checkpo
 	return entry, snap, nil
 }
 
-// swap replaces a running guest by one restored from a checkpoint. The old one stands paused until the new one has
-// answered and is repaired, so whatever fails, the VM goes on as it was; its present is saved meanwhile.
+// swap replaces a running guest by one restored from a checkpoint. The new one comes up while the present is cut and saved.
+// The old one stands paused until the new one has answered and is repaired, so whatever fails, the VM goes on as it was.
 // lost says which ports the new guest didn't get.
 func (h *Host) swap(ctx context.Context, v *vm, old *guestVM, entry store.Checkpoint, snap *store.Snapshot) (saved *Checkpoint, lost []string, err error) {
 	began := time.Now()
-	c, err := h.takeCut(ctx, old, true)
-	if err != nil {
-		return nil, nil, err
-	}
-	cutAt := time.Now()
 	h.rememberWorkingSet(ctx, old)
-
 	type restored struct {
 		guest *guestVM
 		err   error
@@ -106,11 +100,19 @@ func (h *Host) swap(ctx context.Context, v *vm, old *guestVM, entry store.Checkp
 		g, err := h.restore(ctx, bring{id: v.id, hw: v.hw, snap: snap, head: entry.Number})
 		coming <- restored{g, err}
 	}()
+	c, err := h.takeCut(ctx, old, true)
+	if err != nil {
+		if next := <-coming; next.guest != nil {
+			h.abandon(next.guest)
+		}
+		return nil, nil, err
+	}
+	cutAt := time.Now()
 	// The present is the head until the new guest is: a daemon that is killed meanwhile comes back to it.
 	present, _, err := h.save(ctx, v, old, c, store.Reserve, store.Move{VM: v.id, ExpectHead: old.head, Label: fmt.Sprintf("before rewind to %d", entry.Number)})
 	savedAt := time.Now()
 	next := <-coming
-	h.log.Debug("guest swapped", "vm", v.id, "cut", cutAt.Sub(began), "save", savedAt.Sub(cutAt), "restore", time.Since(cutAt))
+	h.log.Debug("guest swapped", "vm", v.id, "cut", cutAt.Sub(began), "save", savedAt.Sub(cutAt), "restore", time.Since(began))
 	back := func(err error) error {
 		if next.guest != nil {
 			h.abandon(next.guest)

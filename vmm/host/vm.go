@@ -68,6 +68,7 @@ type vm struct {
 	guest   *guestVM            // nil when nothing runs
 	image   *bundle.ImageConfig // nil: not read yet
 	removed bool
+	touched []uint64 // what its last restored guest touched first; nil: not known
 }
 
 // openVM reads a VM's record. The caller holds the VM.
@@ -88,6 +89,9 @@ func openVM(r store.VM) (*vm, error) {
 		if err := json.Unmarshal(r.State, &v.state); err != nil {
 			return nil, Errorf(CodeCorrupt, "run flash check", "VM %s: its state can't be read: %w", r.ID, err)
 		}
+	}
+	if v.state.State == "" { // it came from elsewhere, or from the packs alone
+		v.state = status{State: StateStopped, Reason: "brought back"}
 	}
 	return v, nil
 }

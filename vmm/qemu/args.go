@@ -43,7 +43,8 @@ const engineCmdline = "console=ttyS0 quiet panic=-1 reboot=t init_on_free=1 no_t
 //	mitigations=off   an emulated CPU doesn't speculate
 //	lsm=capability    AppArmor and TOMOYO, without a profile to enforce, cost 900 blocks
 //	psi=0             pressure accounting at every switch of tasks
-const tcgCmdline = "mitigations=off lsm=capability psi=0"
+//	nowatchdog        a CPU that is late is its host's business
+const tcgCmdline = "mitigations=off lsm=capability psi=0 nowatchdog"
 
 // bootFrom is what a booting machine is given and a waiting process isn't. Its files are read by their descriptors: QEMU's
 // user can't enter the folder they are in.

@@ -5,9 +5,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -125,5 +127,29 @@ func TestMachineBoots(t *testing.T) {
 	t.Logf("booted and answered in %v", time.Since(began))
 	if got := g.ask(5*time.Second, "mac"); got != "count 2 52:54:00:00:00:07" {
 		t.Errorf("the guest has MAC %q", got)
+	}
+}
+
+// A service that listens on the host's loopback, trusting it, is no guest's to talk to.
+func TestGuestCanNotReachTheHostsLoopback(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var reached atomic.Bool
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			reached.Store(true)
+			c.Close()
+		}
+	}()
+	g := boot(t, testEngine(t, Config{PoolSize: -1}), testSpec(t), vmm.Attach{})
+	if got := g.ask(30*time.Second, fmt.Sprintf("reach %d", l.Addr().(*net.TCPAddr).Port)); got != "count 2 not reached" || reached.Load() {
+		t.Errorf("the guest says %q; the host was reached: %t", got, reached.Load())
 	}
 }

@@ -18,6 +18,7 @@ import (
 // so that it dirties memory, and obeys a few words:
 //
 //	panic, reboot, poweroff   ends the guest that way
+//	reach PORT                says whether it got through to that port of the host's loopback
 //	serve                     answers "hello from the guest" on TCP port 8080
 const guestInit = `#!/bin/busybox sh
 export PATH=/bin
@@ -39,6 +40,7 @@ while read -r word rest <&3; do
   serve) (while :; do echo "hello from the guest" | nc -l -p 8080 > /dev/null; done) & ;;
   write) echo "$rest" > /dev/vda; sync;;
   read) rest=$(dd if=/dev/vda bs=4096 count=1 iflag=direct 2>/dev/null | head -n 1);;
+  reach) if echo hi | nc -w 3 10.0.2.2 $rest; then rest=reached; else rest="not reached"; fi;;
   mac) rest=$(cat /sys/class/net/eth0/address);;
   esac
   echo "count $count $rest" >&3

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"time"
 )
 
 // pool keeps a few waiting processes of the shape that was asked for last. One goroutine (fill) makes them; one for each
@@ -20,6 +21,7 @@ type pool struct {
 
 	mu      sync.Mutex // guards the rest; never held over a spawn
 	wanted  *shape
+	busy    int       // restores under way: they need the CPUs more
 	waiting []*waiter // oldest first
 	deaths  int       // of waiting processes, in a row
 }
@@ -29,6 +31,10 @@ type waiter struct {
 	*instance
 	taken chan struct{} // closed when it leaves the pool
 }
+
+// fillRest is how long the CPUs are left to a machine that was just restored and its first command, before they are spent on
+// a new waiting process, which takes 50 ms of one. A wide fork therefore makes what it needs itself, and no more.
+const fillRest = 100 * time.Millisecond
 
 // maxDeaths is how often in a row a waiting process may die before no more are made until the next warm: a QEMU that can't
 // live must not be started for ever.
@@ -64,6 +70,19 @@ func (p *pool) warm(s shape) {
 	p.nudge()
 }
 
+// hold puts the making of processes off until the function it gives is called, which then warms.
+func (p *pool) hold(s shape) (release func()) {
+	p.mu.Lock()
+	p.busy++
+	p.mu.Unlock()
+	return func() {
+		p.mu.Lock()
+		p.busy--
+		p.mu.Unlock()
+		p.warm(s)
+	}
+}
+
 func (p *pool) nudge() {
 	select {
 	case p.kick <- struct{}{}:
@@ -91,6 +110,13 @@ func (p *pool) fill(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		rest := time.NewTimer(fillRest)
+		select {
+		case <-rest.C:
+		case <-ctx.Done():
+			rest.Stop()
+			return
+		}
 		for ctx.Err() == nil && p.makeOne(ctx) {
 		}
 	}
@@ -99,7 +125,7 @@ func (p *pool) fill(ctx context.Context) {
 // makeOne brings the pool one step nearer to what is wanted and says whether there may be more to do.
 func (p *pool) makeOne(ctx context.Context) bool {
 	p.mu.Lock()
-	if p.wanted == nil || p.deaths >= maxDeaths {
+	if p.wanted == nil || p.busy > 0 || p.deaths >= maxDeaths {
 		p.mu.Unlock()
 		return false
 	}

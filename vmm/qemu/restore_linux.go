@@ -19,7 +19,7 @@ func (e *Engine) Restore(ctx context.Context, s vmm.Spec, a vmm.Attach, st vmm.S
 	if err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
 	}
-	defer e.pool.warm(shape) // after the restore: two cores are better spent on it
+	defer e.pool.hold(shape)()
 	base, err := e.baseFor(a)
 	if err != nil {
 		return nil, fmt.Errorf("restore: memory: %w", err)

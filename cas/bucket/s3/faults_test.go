@@ -95,7 +95,7 @@ func TestOutageIsUnavailableAfterBoundedTries(t *testing.T) {
 func TestStalledRequestIsGivenUpAndTriedAgain(t *testing.T) {
 	c := config(t, server, "")
 	p := buckettest.ProxyFor(t, server.Endpoint, buckettest.Plan{})
-	c.Endpoint, c.Stall = p.Endpoint, 100*time.Millisecond
+	c.Endpoint, c.Stall = p.Endpoint, 400*time.Millisecond
 	b := open(t, c)
 	want := buckettest.Bytes(1, 100_000)
 	mustPut(t, b, "k", want)

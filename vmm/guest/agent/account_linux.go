@@ -4,10 +4,15 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"flash/vmm/guest"
+
+	"golang.org/x/sys/unix"
 )
 
 // account is whom a command runs as.
@@ -19,11 +24,83 @@ type account struct {
 	home   string
 }
 
-// accounts reads the guest's own files; there is no other directory service in here.
-type accounts struct{ passwd, group string }
+// ownAccount is whom this process runs as.
+func ownAccount() (account, error) {
+	groups, err := unix.Getgroups()
+	if err != nil {
+		return account{}, fmt.Errorf("ask for the agent's own groups: %w", err)
+	}
+	who := account{uid: uint32(unix.Getuid()), gid: uint32(unix.Getgid())}
+	for _, g := range groups {
+		who.groups = append(who.groups, uint32(g))
+	}
+	return who, nil
+}
+
+// isSelf tells whether a command of this account runs as the agent itself.
+func (a *agent) isSelf(who account) bool {
+	return who.uid == a.self.uid && who.gid == a.self.gid && slices.Equal(who.groups, a.self.groups)
+}
+
+// accounts reads the guest's own files; there is no other directory service in here. What it found it knows as long as the
+// files stay the same.
+type accounts struct {
+	passwd, group string
+
+	mu    sync.Mutex // guards the rest
+	known map[string]account
+	of    [2]fileState // what known was read from
+}
+
+// fileState tells a file from one that was changed or replaced.
+type fileState struct {
+	dev, ino     uint64
+	bytes        int64
+	mtime, ctime unix.Timespec
+}
+
+const (
+	maxAccountsKnown = 64
+	settledAfter     = time.Second // a file changed not longer ago may change again without looking different
+)
+
+func newAccounts(passwd, group string) *accounts {
+	return &accounts{passwd: passwd, group: group, known: map[string]account{}}
+}
 
 // find looks up a name, or uid[:gid], or name:group. "" is root.
-func (a accounts) find(user string) (account, error) {
+func (a *accounts) find(user string) (account, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := [2]fileState{stateOf(a.passwd), stateOf(a.group)}
+	if now != a.of || len(a.known) >= maxAccountsKnown {
+		clear(a.known)
+		a.of = now
+	}
+	if found, ok := a.known[user]; ok {
+		return found, nil
+	}
+	found, err := a.read(user)
+	if err == nil && now[0].settled() && now[1].settled() {
+		a.known[user] = found
+	}
+	return found, err
+}
+
+// stateOf is zero for a file that isn't there.
+func stateOf(path string) (f fileState) {
+	var s unix.Stat_t
+	if unix.Stat(path, &s) == nil {
+		f = fileState{uint64(s.Dev), s.Ino, s.Size, s.Mtim, s.Ctim}
+	}
+	return f
+}
+
+func (f fileState) settled() bool {
+	return f.ino != 0 && time.Since(time.Unix(f.ctime.Unix())).Abs() > settledAfter
+}
+
+func (a *accounts) read(user string) (account, error) {
 	name, group, hasGroup := strings.Cut(user, ":")
 	if name == "" {
 		name = "root"
@@ -46,7 +123,7 @@ func (a accounts) find(user string) (account, error) {
 }
 
 // user finds a line of passwd: name:password:uid:gid:comment:home:shell. A number needn't be in it, nor root.
-func (a accounts) user(name string) (account, error) {
+func (a *accounts) user(name string) (account, error) {
 	number, err := strconv.ParseUint(name, 10, 32)
 	numeric := err == nil
 	found := account{name: name, home: "/"}
@@ -83,7 +160,7 @@ func (a accounts) user(name string) (account, error) {
 }
 
 // groupID finds a line of group: name:password:gid:members.
-func (a accounts) groupID(group string) (uint32, error) {
+func (a *accounts) groupID(group string) (uint32, error) {
 	if gid, err := strconv.ParseUint(group, 10, 32); err == nil {
 		return uint32(gid), nil
 	}
@@ -106,7 +183,7 @@ func (a accounts) groupID(group string) (uint32, error) {
 }
 
 // groupsOf gives the groups an account is a member of, its own first.
-func (a accounts) groupsOf(who account) ([]uint32, error) {
+func (a *accounts) groupsOf(who account) ([]uint32, error) {
 	groups := []uint32{who.gid}
 	err := eachLine(a.group, func(f []string) bool {
 		if len(f) < 4 || f[3] == "" {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"syscall"
@@ -20,12 +21,16 @@ type agent struct {
 	groups   *groups
 	freezer  *freezer
 	reaper   *reaper
-	accounts accounts
+	accounts *accounts
+	random   generator
+	null     int // /dev/null, open for reading
+	self     account
 	boot     sync.Once  // the first session's seed
 	repairs  sync.Mutex // one at a time
 	isInit   bool
 
-	collector collector
+	collector  collector
+	generation *keptFile // guarded by freezer.mu
 }
 
 var _ guest.Handler = (*agent)(nil)
@@ -42,18 +47,32 @@ func newAgent() (*agent, error) {
 	if err := os.MkdirAll(runDir, 0o755); err != nil {
 		return nil, err
 	}
-	a := newAgentIn(g, os.Getpid() == 1)
+	a, err := newAgentIn(g, os.Getpid() == 1)
+	if err != nil {
+		return nil, err
+	}
 	if a.isInit {
 		a.obeySignals()
 	}
 	return a, nil
 }
 
-func newAgentIn(g *groups, isInit bool) *agent {
-	return &agent{
-		groups: g, freezer: &freezer{groups: g}, reaper: newReaper(isInit), isInit: isInit,
-		accounts: accounts{passwd: "/etc/passwd", group: "/etc/group"},
+func newAgentIn(g *groups, isInit bool) (*agent, error) {
+	a := &agent{groups: g, isInit: isInit, accounts: newAccounts("/etc/passwd", "/etc/group"), generation: newKeptFile(generationFile)}
+	var err error
+	if a.random, err = openGenerator(); err != nil {
+		return nil, err
 	}
+	if a.null, err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+		return nil, fmt.Errorf("open /dev/null: %w", err)
+	}
+	if a.self, err = ownAccount(); err != nil {
+		return nil, err
+	}
+	a.freezer = &freezer{groups: g, foresee: a.foresee, file: newKeptFile(filepath.Join(g.root, "cgroup.freeze"))}
+	a.reaper = newReaper(isInit)
+	g.makeSpare()
+	return a, nil
 }
 
 // obeySignals does what the guest's own poweroff and reboot commands ask process 1 for.
@@ -75,7 +94,7 @@ func (a *agent) obeySignals() {
 func (a *agent) Session(seed []byte) {
 	a.freezer.heard()
 	a.boot.Do(func() {
-		if err := reseed(seed); err != nil {
+		if err := a.random.reseed(seed); err != nil {
 			say("seed of the boot: %v", err)
 		}
 	})

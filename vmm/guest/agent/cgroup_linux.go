@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,10 +16,17 @@ import (
 
 const killLimit = 10 * time.Second // for killed processes to be gone
 
-// groups are the control groups of the workload, one for each exec.
+// groups are the control groups of the workload, one for each exec. Making one takes long right after a restore, so one is
+// made ahead, a spare, which keeps its name when an exec gets it: a control group can't be renamed.
 type groups struct {
 	root  string // /sys/fs/cgroup/flash
 	watch *watcher
+
+	mu     sync.Mutex        // guards the rest
+	named  map[string]string // folders of execs whose group was a spare
+	spare  string            // its folder; "": there is none
+	fd     int               // the spare, open
+	spares int               // counts them
 }
 
 // newGroups makes the workload's group in the unified hierarchy.
@@ -36,13 +44,55 @@ func newGroupsAt(root string, w *watcher) (*groups, error) {
 	if err := os.Mkdir(root, 0o755); err != nil && !os.IsExist(err) {
 		return nil, fmt.Errorf("make the workload's control group: %w", err)
 	}
-	return &groups{root: root, watch: w}, nil
+	return &groups{root: root, watch: w, named: map[string]string{}}, nil
 }
 
-func (g *groups) path(id string) string { return filepath.Join(g.root, id) }
+func (g *groups) path(id string) string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if folder := g.named[id]; folder != "" {
+		return folder
+	}
+	return g.root + "/" + id
+}
 
-// open makes the group if there is none and opens it for a process to be born in.
+// makeSpare makes a group for the exec to come, if there is none. One that can't be made is made when it is needed, and
+// then the exec fails with the reason. Its name can't be an exec's id.
+func (g *groups) makeSpare() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.spare != "" {
+		return
+	}
+	g.spares++
+	folder := g.root + "/." + strconv.Itoa(g.spares)
+	if unix.Mkdir(folder, 0o755) != nil {
+		return
+	}
+	fd, err := unix.Open(folder, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		unix.Rmdir(folder)
+		return
+	}
+	g.spare, g.fd = folder, fd
+}
+
+// takeSpare gives the spare to an exec; -1 when there is none.
+func (g *groups) takeSpare(id string) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.spare == "" || g.named[id] != "" {
+		return -1
+	}
+	g.named[id], g.spare = g.spare, ""
+	return g.fd
+}
+
+// open gives an exec a group and opens it for a process to be born in.
 func (g *groups) open(id string) (fd int, err error) {
+	if fd := g.takeSpare(id); fd >= 0 {
+		return fd, nil
+	}
 	if err := unix.Mkdir(g.path(id), 0o755); err != nil && err != unix.EEXIST {
 		return -1, fmt.Errorf("make control group %s: %w", g.path(id), err)
 	}
@@ -125,7 +175,13 @@ func (g *groups) remove(id string) bool {
 		removeInner(path) // groups the command made itself
 		err = unix.Rmdir(path)
 	}
-	return err == nil || err == unix.ENOENT
+	gone := err == nil || err == unix.ENOENT
+	if gone {
+		g.mu.Lock()
+		delete(g.named, id)
+		g.mu.Unlock()
+	}
+	return gone
 }
 
 func removeInner(path string) {

@@ -7,13 +7,20 @@
 //	                    another init, an ordinary process started before that
 //
 // Terms: the workload is everything below the control group /sys/fs/cgroup/flash; each exec has a group of its own in it,
-// named by its id. The agent itself stays outside, so it runs on while the workload is frozen.
+// made ahead where possible. The agent itself stays outside, so it runs on while the workload is frozen.
 //
 // # Quietness
 //
 // Every page the agent dirties is saved by every checkpoint. So an idle agent has no timer, no ticker and no garbage
 // collection by time: all its goroutines are parked in epoll or in a futex, and the runtime's monitor thread sleeps with
 // them. Buffers are made when there is something to hold and start over at the same addresses when empty.
+//
+// # Coldness
+//
+// Under emulation a restored guest has to have every basic block translated that runs for the first time, and until its
+// first answer almost all do. So what a repair and a first command go through is kept short: what a repair needs is opened or
+// looked up by the freeze before (foresight), a command's control group is there already and is removed after its answer,
+// messages on that way are binary, and package os is avoided where a system call will do.
 //
 // # Invariants
 //

@@ -285,6 +285,10 @@ var execPromises = []struct {
 func (p place) gone(t *testing.T, id string) {
 	t.Helper()
 	p.sh(t, "test ! -e "+p.groups+"/"+id)
+	// A group made ahead has a name of its own, so those that hold processes are counted: there is only the asker's.
+	if out := p.sh(t, "cat "+p.groups+"/.[0-9]*/cgroup.events "+p.groups+"/*/cgroup.events 2>/dev/null | grep -c 'populated 1'"); out != "1\n" {
+		t.Errorf("%s groups hold processes", strings.TrimSpace(out))
+	}
 }
 
 type counter struct {

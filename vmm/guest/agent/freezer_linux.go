@@ -3,12 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
 	"flash/vmm/guest"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -25,7 +25,9 @@ const (
 //	   └──────────────────────┴────────────────────────────────┘
 //	     thaw, or the timer                 thaw
 type freezer struct {
-	groups *groups
+	groups  *groups
+	foresee func() *foresight // nil: looks up nothing
+	file    *keptFile         // cgroup.freeze of the workload
 
 	starting sync.RWMutex // read-held while a command is started; before mu
 
@@ -34,6 +36,7 @@ type freezer struct {
 	limit  time.Duration
 	timer  *time.Timer // nil: the host has taken charge
 	round  int         // of the timer: one that fires late finds another
+	known  *foresight  // while frozen
 }
 
 // freeze stops everything and thaws it again after limit, unless it hears otherwise.
@@ -53,13 +56,14 @@ func (f *freezer) freeze(ctx context.Context, limit time.Duration) error {
 		return err
 	}
 	f.frozen = true
+	if f.foresee != nil {
+		f.known = f.foresee()
+	}
 	f.wind()
 	return nil
 }
 
 func (f *freezer) thaw(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, freezeLimit)
-	defer cancel()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.thawLocked(ctx)
@@ -72,20 +76,31 @@ func (f *freezer) thawLocked(ctx context.Context) error {
 	if err := f.set(ctx, "0"); err != nil {
 		return err
 	}
-	f.frozen = false
+	f.frozen, f.known = false, nil
 	f.unwind()
 	return nil
 }
 
 // set writes the state and waits until it is reached.
 func (f *freezer) set(ctx context.Context, state string) error {
-	if err := os.WriteFile(filepath.Join(f.groups.root, "cgroup.freeze"), []byte(state), 0); err != nil {
+	if err := f.write(state); err != nil {
 		return fmt.Errorf("freeze the workload: %w", err)
 	}
 	if state == "0" {
 		return nil // going on needs no waiting for
 	}
 	return f.groups.watch.wait(ctx, f.groups.root, "frozen", state)
+}
+
+func (f *freezer) write(state string) error {
+	if state == "0" && f.file.fd >= 0 {
+		return quickWrite(f.file.fd, state)
+	}
+	fd, _ := f.file.look()
+	if fd < 0 {
+		return unix.ENOENT
+	}
+	return quickWrite(fd, state)
 }
 
 // wind starts the timer anew. mu is held.
@@ -123,11 +138,13 @@ func (f *freezer) heard() {
 	}
 }
 
-// takeCharge stops the timer for good: from here on only an explicit thaw will do.
-func (f *freezer) takeCharge() {
+// takeCharge stops the timer for good: from here on only an explicit thaw will do. It gives what was found out when the
+// workload was frozen; nil if it isn't.
+func (f *freezer) takeCharge() *foresight {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.unwind()
+	return f.known
 }
 
 // letStart calls start unless the workload is frozen: a child born frozen would hold up its parent inside vfork.

@@ -80,7 +80,7 @@ func FuzzAccounts(f *testing.F) {
 	f.Add("bob:x:4294967296:-1::\n::::::\n", "wheel:x:10\n", "1000:10")
 	f.Fuzz(func(t *testing.T, passwd, group, user string) {
 		dir := t.TempDir()
-		files := accounts{filepath.Join(dir, "passwd"), filepath.Join(dir, "group")}
+		files := newAccounts(filepath.Join(dir, "passwd"), filepath.Join(dir, "group"))
 		for path, text := range map[string]string{files.passwd: passwd, files.group: group} {
 			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 				t.Fatal(err)

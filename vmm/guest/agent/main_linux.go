@@ -70,6 +70,10 @@ func serve() error {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		say("limit of open files: %v", err)
 	}
+	// Root is in group 0 by the kernel's count too, as /etc/passwd says: then root's commands need no other account than ours.
+	if err := unix.Setgroups([]int{0}); err != nil {
+		say("own group: %v", err)
+	}
 	a, err := newAgent()
 	if err != nil {
 		return err

@@ -132,7 +132,10 @@ func hostPlace(t *testing.T) place {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := newAgentIn(g, false)
+	a, err := newAgentIn(g, false)
+	if err != nil {
+		t.Fatal(err)
+	}
 	a.boot.Do(func() {}) // this host's generator isn't ours to feed
 	server := guest.NewServer(a, guest.Info{Version: "test", BootID: "host"})
 	near, far := net.Pipe()

@@ -1,12 +1,9 @@
 package main
 
 import (
-	"errors"
 	"io"
 	"os"
-	"sync/atomic"
 	"syscall"
-	"time"
 
 	"flash/vmm/guest"
 
@@ -15,16 +12,12 @@ import (
 
 // pump moves what a command writes into an Output. It goes on until the last holder of the other end has let go, long
 // after the command itself has ended if need be; then the Output discards.
-//
-//	flowing ──drain()──▶ draining ──▶ drained, flowing on ──▶ ended (end of file)
 type pump struct {
 	fd       int
 	file     *os.File // waits for fd in the poller
 	raw      syscall.RawConn
 	out      *guest.Output
 	terminal bool
-	draining atomic.Bool
-	drained  chan struct{} // closed when all is there that had been written when drain was called
 }
 
 // maxTerminalBytes is more than the kernel keeps for a terminal.
@@ -35,7 +28,7 @@ func newPump(fd int, out *guest.Output, terminal bool) (*pump, error) {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return nil, err
 	}
-	p := &pump{fd: fd, file: os.NewFile(uintptr(fd), "output"), out: out, terminal: terminal, drained: make(chan struct{})}
+	p := &pump{fd: fd, file: os.NewFile(uintptr(fd), "output"), out: out, terminal: terminal}
 	var err error
 	if p.raw, err = p.file.SyscallConn(); err != nil {
 		return nil, err
@@ -46,38 +39,17 @@ func newPump(fd int, out *guest.Output, terminal bool) (*pump, error) {
 
 func (p *pump) run() {
 	defer p.file.Close()
-	for ended := false; !ended; {
-		err := p.raw.Read(func(uintptr) bool {
-			var n int
-			var err error
-			for !p.draining.Load() {
-				n, err = p.out.Fill(p.read)
-				if err == unix.EAGAIN {
-					return false
-				}
-				if n <= 0 {
-					ended = true
-					return true
-				}
+	p.raw.Read(func(uintptr) bool {
+		for {
+			n, err := p.out.Fill(p.read)
+			if err == unix.EAGAIN {
+				return false
 			}
-			return true
-		})
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			p.file.SetReadDeadline(time.Time{}) // drain's, which may come after we have seen its flag
-		} else if err != nil {
-			ended = true
+			if n <= 0 {
+				return true
+			}
 		}
-		if p.draining.Load() && !ended {
-			ended = p.drainNow()
-			p.draining.Store(false)
-			close(p.drained)
-		}
-	}
-	select {
-	case <-p.drained:
-	default:
-		close(p.drained)
-	}
+	})
 }
 
 func (p *pump) read(b []byte) (int, error) {
@@ -93,42 +65,35 @@ func (p *pump) read(b []byte) (int, error) {
 	}
 }
 
-// drainNow reads what is there, without waiting for more, and tells whether the end has come. A background process may
-// write faster than we read, so a pipe's present length bounds it. A terminal's length can't be asked for: reading it makes
-// the kernel deliver what is under way, and its buffers are small.
-func (p *pump) drainNow() (ended bool) {
-	left := maxTerminalBytes
-	if !p.terminal {
-		n, err := unix.IoctlGetInt(p.fd, unix.TIOCINQ)
-		if err != nil {
-			return true
-		}
-		left = n
-	}
-	for left > 0 {
-		n, err := p.out.Fill(p.read)
-		if err == unix.EAGAIN {
-			return false
-		}
-		if n <= 0 {
-			return true
-		}
-		left -= n
-	}
-	return false
-}
-
-// drain waits until everything written before is in the Output. Once.
+// drain makes sure that everything written before is in the Output, without waiting for more. It reads beside run: each
+// read and its place in the Output are one step, so the order stays. A background process may write faster than we read, so
+// a pipe's present length bounds it. A terminal's length can't be asked for: reading it makes the kernel deliver what is
+// under way, and its buffers are small.
 func (p *pump) drain() {
-	p.draining.Store(true)
-	p.file.SetReadDeadline(time.Unix(1, 0)) // wakes run
-	<-p.drained
+	p.control(func(fd int) error {
+		left := maxTerminalBytes
+		if !p.terminal {
+			n, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
+			if err != nil {
+				return err
+			}
+			left = n
+		}
+		for left > 0 {
+			n, err := p.out.Fill(p.read)
+			if n <= 0 {
+				return err
+			}
+			left -= n
+		}
+		return nil
+	})
 }
 
 // control calls f with the descriptor unless it has been closed.
 func (p *pump) control(f func(fd int) error) (err error) {
 	if cerr := p.raw.Control(func(fd uintptr) { err = f(int(fd)) }); cerr != nil {
-		return nil // the terminal has gone with its command
+		return nil // it has gone with its command
 	}
 	return err
 }

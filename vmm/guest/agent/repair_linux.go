@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -18,18 +17,18 @@ import (
 func (a *agent) Repair(ctx context.Context, r guest.Repair, received time.Time) error {
 	a.repairs.Lock()
 	defer a.repairs.Unlock()
-	a.freezer.takeCharge()
+	known := a.freezer.takeCharge()
 	if r.Generation != "" || len(r.Seed) > 0 { // a restored guest never goes on without a seed; one that was merely paused needs none
-		if err := reseed(r.Seed); err != nil {
+		if err := a.random.reseed(r.Seed); err != nil {
 			return err
 		}
 	}
 	if r.Generation != "" {
-		if err := writeAtomically(filepath.Join(runDir, "generation"), r.Generation+"\n"); err != nil {
+		if err := known.writeGeneration(r.Generation + "\n"); err != nil {
 			return fmt.Errorf("write the generation: %w", err)
 		}
 	}
-	if r.Hostname != "" {
+	if r.Hostname != "" && (known == nil || known.hostname != r.Hostname) {
 		if err := unix.Sethostname([]byte(r.Hostname)); err != nil {
 			return fmt.Errorf("set the host name to %s: %w", r.Hostname, err)
 		}
@@ -44,7 +43,7 @@ func (a *agent) Repair(ctx context.Context, r guest.Repair, received time.Time) 
 			return err
 		}
 	}
-	if r.Hooks {
+	if r.Hooks && (known == nil || known.hooks) {
 		if err := a.runHooks(ctx, hooksDir, r); err != nil {
 			return err
 		}
@@ -58,7 +57,7 @@ func (a *agent) Repair(ctx context.Context, r guest.Repair, received time.Time) 
 
 func setClock(now time.Time) error {
 	ts := unix.NsecToTimespec(now.UnixNano())
-	if err := unix.ClockSettime(unix.CLOCK_REALTIME, &ts); err != nil {
+	if err := quickSetClock(&ts); err != nil {
 		return fmt.Errorf("set the clock: %w", err)
 	}
 	return nil

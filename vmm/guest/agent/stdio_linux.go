@@ -11,12 +11,14 @@ import (
 // stdio are a command's standard streams, both ends. -1: none.
 type stdio struct {
 	terminal                    bool
+	null                        int // the agent's, never closed
 	in, out, err                int // ours; with a terminal only out
 	theirIn, theirOut, theirErr int
 }
 
-func openStdio(r guest.ExecRequest, who account) (*stdio, error) {
-	s := &stdio{terminal: r.TTY, in: -1, out: -1, err: -1, theirIn: -1, theirOut: -1, theirErr: -1}
+// openStdio makes the streams of a command that gets null when it has no input.
+func openStdio(r guest.ExecRequest, who account, null int) (*stdio, error) {
+	s := &stdio{null: null, terminal: r.TTY, in: -1, out: -1, err: -1, theirIn: -1, theirOut: -1, theirErr: -1}
 	if err := s.open(r, who); err != nil {
 		s.closeOurs()
 		s.closeTheirs()
@@ -39,7 +41,7 @@ func (s *stdio) open(r guest.ExecRequest, who account) (err error) {
 	if r.Stdin {
 		s.theirIn, s.in, err = pipe()
 	} else {
-		s.theirIn, err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		s.theirIn = s.null
 	}
 	if err != nil {
 		return fmt.Errorf("open the command's input: %w", err)
@@ -63,8 +65,13 @@ func (s *stdio) theirs() []uintptr {
 	return []uintptr{uintptr(s.theirIn), uintptr(s.theirOut), uintptr(s.theirErr)}
 }
 
-func (s *stdio) closeTheirs() { closeAll(s.theirIn, s.theirOut, s.theirErr) }
-func (s *stdio) closeOurs()   { closeAll(s.in, s.out, s.err) }
+func (s *stdio) closeTheirs() {
+	if s.theirIn == s.null {
+		s.theirIn = -1
+	}
+	closeAll(s.theirIn, s.theirOut, s.theirErr)
+}
+func (s *stdio) closeOurs() { closeAll(s.in, s.out, s.err) }
 
 // closeAll closes each descriptor once, though it may be named more than once.
 func closeAll(fds ...int) {
