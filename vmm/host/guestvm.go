@@ -172,6 +172,11 @@ func (h *Host) greet(ctx context.Context, g *guestVM, b bring, deadline time.Dur
 	ctx, unwatch := g.memory.endWith(ctx)
 	defer unwatch()
 	err := h.meet(ctx, g, b)
+	select {
+	case lost := <-g.diskLost: // better refused than ended at once
+		return h.explain(fmt.Errorf("disk of %s: %w", g.id, lost), g.id)
+	default:
+	}
 	if lost := g.memory.failure(); err != nil && lost != nil {
 		return h.explain(fmt.Errorf("memory of %s: %w", g.id, lost), g.id)
 	}
