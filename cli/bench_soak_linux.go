@@ -57,7 +57,7 @@ func (p *daemonPlace) KillMachine(_ context.Context, vm host.VM) error {
 // What a daemon at rest may hold more at the end of a long life: what caches and the pool of waiting machines fill.
 const (
 	mayGrowHeapBytes  = 128 << 20 // the node cache has 64 MiB; Go's collector lets garbage lie
-	mayGrowMemory     = 256 << 20
+	mayGrowMemory     = mayGrowHeapBytes + 256<<20 // arenas for changed pages, which are kept for reuse
 	mayGrowGoroutines = 8
 	mayGrowDescribers = 8
 	mayGrowPacks      = 64 // of packs and of the database: the store has grown
@@ -83,6 +83,7 @@ func (p *daemonPlace) Census(ctx context.Context) ([]bench.Count, error) {
 	counts := []bench.Count{
 		{Name: "goroutines", Value: facts["goroutines"], MayGrow: mayGrowGoroutines, Detail: ": " + strings.Join(where, "; ")},
 		{Name: "heap bytes", Value: facts["heap bytes"], MayGrow: mayGrowHeapBytes},
+		{Name: "bytes of the Go runtime", Value: facts["system bytes"], MayGrow: mayGrowHeapBytes},
 	}
 	anonymous, err := anonymousBytes(pid)
 	if err != nil {

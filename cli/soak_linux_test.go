@@ -13,7 +13,7 @@ import (
 	"flash/bench"
 )
 
-// A minute of what flash bench soak does for as long as one likes; a failure names its seed.
+// Less than a minute of what flash bench soak does for as long as one likes; a failure names its seed.
 func TestRealGuestsSurviveASoak(t *testing.T) {
 	flash := needGuests(t)
 	base, err := os.MkdirTemp("", "fl")
@@ -28,7 +28,7 @@ func TestRealGuestsSurviveASoak(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	var out, errOut bytes.Buffer
-	cmd := exec.CommandContext(ctx, filepath.Join(flash.root, "bin", "flash"), "bench", "soak", "--for", "60s", "--vms", "3", "--json")
+	cmd := exec.CommandContext(ctx, filepath.Join(flash.root, "bin", "flash"), "bench", "soak", "--for", "45s", "--vms", "3", "--json")
 	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), "FLASH_HOME="+base), &out, &errOut
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it removes what it has made
 	cmd.WaitDelay = 30 * time.Second
