@@ -56,7 +56,7 @@ func (p *daemonPlace) KillMachine(_ context.Context, vm host.VM) error {
 
 // What a daemon at rest may hold more at the end of a long life: what caches and the pool of waiting machines fill.
 const (
-	mayGrowHeapBytes  = 128 << 20 // the node cache has 64 MiB; Go's collector lets garbage lie
+	mayGrowHeapBytes  = 128 << 20                  // the node cache has 64 MiB; Go's collector lets garbage lie
 	mayGrowMemory     = mayGrowHeapBytes + 256<<20 // arenas for changed pages, which are kept for reuse
 	mayGrowGoroutines = 8
 	mayGrowDescribers = 8
