@@ -49,6 +49,7 @@ test: deps s3-server build vet cross
 SECONDS ?= 300
 meta:
 	$(GO) test ./store -timeout 0 -run 'AnyHistory' -count 1 -v -seconds $(SECONDS)
+	$(GO) test ./store -timeout 0 -run 'APowerCut' -count 1 -v -cutseconds $(SECONDS)
 	$(GO) test ./store/offsite -timeout 0 -run 'AnyHistory|Killed' -count 1 -v -seconds $(SECONDS) -everywhere
 	$(GO) test ./store -timeout 0 -run 'FlippedByteInTheDatabase' -count 1 -v -flips 1000
 	FLASH_REQUIRE=meta $(GO) test ./cas/bucket/s3 -timeout 20m -run 'AnotherServer' -count 1 -v

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"flash/vmm/guest"
 	"flash/vmm/host"
 )
@@ -168,10 +170,15 @@ func (g *guests) fork(ctx context.Context, count, rounds int, goal string) ([]Fi
 		if err != nil {
 			return nil, err
 		}
+		var first errgroup.Group // as their users would: at once
 		for _, child := range children {
-			if _, err := g.exec(ctx, child.ID, false, "true"); err != nil {
-				return nil, err
-			}
+			first.Go(func() error {
+				_, err := g.exec(ctx, child.ID, false, "true")
+				return err
+			})
+		}
+		if err := first.Wait(); err != nil {
+			return nil, err
 		}
 		all = append(all, millis(time.Since(began)))
 		for i, child := range children {

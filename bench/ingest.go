@@ -43,7 +43,7 @@ func Ingest(ctx context.Context, s *store.Store, rounds int) ([]Figure, error) {
 	}{{"incompressible", cas.SlotBytes}, {"typical", cas.SlotBytes / 2}} {
 		var rate []float64
 		for range rounds {
-			data := makePages(kind.fresh)
+			data := makePages(ingestMiB, kind.fresh)
 			began := time.Now()
 			txn, err := s.Begin(ctx, store.SnapshotID{})
 			if err != nil {
@@ -62,8 +62,8 @@ func Ingest(ctx context.Context, s *store.Store, rounds int) ([]Figure, error) {
 	return out, nil
 }
 
-func makePages(fresh int) pages {
-	data := make(pages, ingestMiB<<20)
+func makePages(mib, fresh int) pages {
+	data := make(pages, mib<<20)
 	seed := [32]byte{}
 	for i := range seed {
 		seed[i] = byte(rand.Uint32())

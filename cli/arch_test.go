@@ -29,6 +29,7 @@ var imports = map[string]struct {
 	"cas/remote":            {[]string{"cas", "cas/pack", "cas/bucket"}, "the far tier knows objects, not local files"},
 	"cas/tiered":            {[]string{"cas"}, "one store over two doesn't know which tiers they are"},
 	"cas/castest":           {[]string{"cas", "cas/local"}, "a conformance suite tests any store; its crashing disk stands behind local's file-system seam, whose types it needs"},
+	"cas/castest/lossy":     {[]string{"cas/castest", "cas/local"}, "the crashing disk as a mount, for programs that know no seam"},
 	"store/offsite":         {[]string{"cas", "cas/pack", "cas/bucket", "cas/remote", "store", "store/manifest"}, "what leaves the host and comes back: it knows the store and its packs as objects, neither S3 nor machines"},
 	"store":                 {[]string{"cas", "store/manifest"}, "snapshots mean nothing about pages, KVM or HTTP"},
 	"store/manifest":        {[]string{"cas"}, "a format is pure: it doesn't know Badger"},
@@ -69,6 +70,7 @@ var libraries = map[string]struct {
 	"golang.org/x/term":                      {[]string{"cli"}, "only the command line has a terminal"},
 	"golang.org/x/crypto":                    {[]string{"cas/bucket/seal"}, "secrets are turned into keys in one place"},
 	"github.com/minio/minio-go":              {[]string{"cas/bucket/s3"}, "one package knows S3"},
+	"github.com/hanwen/go-fuse":              {[]string{"cas/castest/lossy"}, "only tests mount anything"},
 	"net/http":                               {[]string{"cli", "cli/httpapi", "cli/mcpserver", "cli/gateway", "cas/bucket/s3", "cas/bucket/buckettest"}, "HTTP is a door, or the far tier's"},
 }
 

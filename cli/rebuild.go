@@ -21,7 +21,8 @@ func (a *app) rebuildCmd() *cobra.Command {
 		Long: `rebuild is for when the database (meta in the home) is gone, or no daemon starts because it is damaged. It reads all packs
 and makes a new one of the notes in them; a damaged one is set aside, and nothing is removed. It needs the home for itself.
 
-What comes back: VMs, bundles, and every checkpoint whose memory and disks are whole, with label, number and parent. As they
+What comes back: VMs, bundles, and every checkpoint whose memory and disks are whole in the packs here, with label, number and
+parent (what lies in a remote alone is pulled again: flash pull). As they
 were at the last clean end or gc of the daemon: pins, exit codes and moved heads, rules of single VMs, the ledger's end. What
 doesn't: settings and the rules for all VMs; and the daemon doesn't collect by itself until flash gc --background on. All VMs
 are stopped; flash start goes on from their newest checkpoint.

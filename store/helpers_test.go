@@ -166,3 +166,13 @@ func forget(s *Store) {
 		sh.mu.Unlock()
 	}
 }
+
+// withoutNotes lists the chunks that snapshots are made of.
+func withoutNotes(t testing.TB, m *castest.Memory) []cas.Hash {
+	t.Helper()
+	notes, err := m.HashesOf(context.Background(), cas.KindNote)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(m.Hashes(), func(h cas.Hash) bool { return slices.Contains(notes, h) })
+}

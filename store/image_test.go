@@ -317,11 +317,7 @@ func TestAFlippedBitIsRefused(t *testing.T) {
 	newVM(t, s, "vm")
 	for _, h := range func() []cas.Hash {
 		checkpoint(t, s, "vm", memBytes, delta{0: page(1), 300: page(2)})
-		notes, err := m.HashesOf(ctx, cas.KindNote)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return slices.DeleteFunc(m.Hashes(), func(h cas.Hash) bool { return slices.Contains(notes, h) }) // those nobody reads
+		return withoutNotes(t, m)
 	}() {
 		m.Corrupt(h)
 		forget(s)

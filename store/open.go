@@ -111,6 +111,9 @@ func openDatabase(o badger.Options) (db *badger.DB, err error) {
 	if err := verifyTables(o); err != nil {
 		return nil, err
 	}
+	if err := removeEmptyLogs(o.Dir); err != nil {
+		return nil, err
+	}
 	return badger.Open(o)
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 
 	badger "github.com/dgraph-io/badger/v4"
@@ -115,5 +116,22 @@ func TestCloseWaitsForOpenTransactions(t *testing.T) {
 	}
 	if err := s.Close(); err != nil {
 		t.Errorf("closed twice: %v", err)
+	}
+}
+
+// A power cut may leave logs that were made and have no length yet; Badger alone refuses to open over them.
+func TestEmptyLogsAreNoDamage(t *testing.T) {
+	dir, m := t.TempDir(), castest.NewMemory()
+	s := reopen(t, dir, m)
+	newVM(t, s, "a")
+	s.Close()
+	for _, name := range []string{"00077.mem", "000077.vlog"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s = reopen(t, dir, m)
+	if _, err := s.VM(t.Context(), "a"); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -23,6 +23,7 @@ const (
 
 // playOther lets this binary be the process that tries a database, or one that dies with it open.
 func playOther() {
+	playCut()
 	if dir := os.Getenv(tryDirVariable); dir != "" {
 		TryOpen(dir)
 		os.Exit(0)

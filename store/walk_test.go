@@ -19,8 +19,8 @@ func TestAWalkSkipsWhatIsKnownAndVisitsTheRest(t *testing.T) {
 	if err := w.Snapshot(ctx, first.Snapshot); err != nil {
 		t.Fatal(err)
 	}
-	if len(before) != m.Len() {
-		t.Errorf("%d chunks were visited of %d that are there", len(before), m.Len())
+	if all := withoutNotes(t, m); len(before) != len(all) {
+		t.Errorf("%d chunks were visited of %d that are there", len(before), len(all))
 	}
 	known := maps.Collect(func(yield func(cas.Hash, bool) bool) {
 		for h := range w.Walked() {
@@ -35,7 +35,7 @@ func TestAWalkSkipsWhatIsKnownAndVisitsTheRest(t *testing.T) {
 	if err := w.Snapshot(ctx, second.Snapshot); err != nil {
 		t.Fatal(err)
 	}
-	for _, h := range m.Hashes() {
+	for _, h := range withoutNotes(t, m) {
 		if !before[h] && !slices.Contains(after, h) {
 			t.Errorf("chunk %s is new and wasn't visited", h)
 		}

@@ -20,6 +20,16 @@ type dirChange []struct {
 	node *crashNode
 }
 
+// names tells whether it gives node a name.
+func (c dirChange) names(node *crashNode) bool {
+	for _, one := range c {
+		if one.node == node {
+			return true
+		}
+	}
+	return false
+}
+
 func (c *CrashFS) dir(name string) (*crashDir, error) {
 	d, ok := c.dirs[filepath.Clean(name)]
 	if !ok {

@@ -178,6 +178,20 @@ func (c *CrashFS) Open(name string) (local.File, error) {
 	return &crashFile{c: c, n: n}, nil
 }
 
+// OpenToWrite opens a file that exists for reading and writing.
+func (c *CrashFS) OpenToWrite(name string) (local.File, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cut {
+		return nil, ErrPowerCut
+	}
+	_, n, err := c.lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	return &crashFile{c: c, n: n, writable: true}, nil
+}
+
 func (c *CrashFS) Rename(from, to string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -226,6 +240,19 @@ func (c *CrashFS) List(dir string) ([]local.FileInfo, error) {
 	return infos, nil
 }
 
+// Folders lists the folders in a folder.
+func (c *CrashFS) Folders(dir string) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var names []string
+	for _, name := range sortedKeys(c.dirs) {
+		if dir = filepath.Clean(dir); name != dir && filepath.Dir(name) == dir {
+			names = append(names, filepath.Base(name))
+		}
+	}
+	return names
+}
+
 func (c *CrashFS) SyncDir(dir string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -237,6 +264,31 @@ func (c *CrashFS) SyncDir(dir string) error {
 		return err
 	}
 	d.durable, d.changes = cloneNames(d.shown), nil
+	return nil
+}
+
+// SyncName makes durable that a file has its name, and what was changed in its folder before it got it: what journaling
+// file systems do when the file is synced, and POSIX doesn't promise. It is no operation of its own.
+func (c *CrashFS) SyncName(name string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cut {
+		return ErrPowerCut
+	}
+	d, n, err := c.lookup(name)
+	if err != nil {
+		return err
+	}
+	for i := len(d.changes) - 1; i >= 0; i-- {
+		if !d.changes[i].names(n) {
+			continue
+		}
+		for _, change := range d.changes[:i+1] {
+			change.apply(d.durable)
+		}
+		d.changes = d.changes[i+1:]
+		break
+	}
 	return nil
 }
 

@@ -159,6 +159,33 @@ func TestPacksWithLittleLiveAreCompacted(t *testing.T) {
 	b.apart(func() { b.mustHold("vm", n, want) })
 }
 
+func TestManySmallPacksAreMadeOne(t *testing.T) {
+	m, c := newMemory(), newClock()
+	a, b := newHost(t, "a", m, c), newHost(t, "b", m, c)
+	states, have := map[int]state{}, state{}
+	a.create("vm")
+	for i := range uint64(20) { // as replication does
+		have = overlaid(have, state{i: 100 + i})
+		states[a.checkpoint("vm", state{i: 100 + i})] = have
+		a.push("vm")
+	}
+	if n := len(m.keys("packs/")); n != 20 {
+		t.Fatalf("%d packs", n)
+	}
+	for range 3 {
+		b.gc()
+	}
+	if n := len(m.keys("packs/")); n != 1 {
+		t.Errorf("%d packs are left", n)
+	}
+	before := len(m.keys("packs/")) + len(m.keys("catalog/"))
+	if r := a.push("vm"); r.Packs != 0 || len(m.keys("packs/"))+len(m.keys("catalog/")) != before {
+		t.Errorf("what was put together was pushed again: %+v", r)
+	}
+	b.pull(PullRequest{VM: "vm"})
+	b.apart(func() { b.mustHoldAll("vm", states) })
+}
+
 func (m *memory) bytes(prefix string) (sum int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -172,21 +199,32 @@ func (m *memory) bytes(prefix string) (sum int) {
 
 func TestAPushIntoACollectionLosesNothing(t *testing.T) {
 	// Whatever operation of a collection a whole push of another host comes before, its ref can be restored.
+	t.Run("of packs", func(t *testing.T) { pushIntoCollection(t, false) })
+	t.Run("of a tombstone alone", func(t *testing.T) { pushIntoCollection(t, true) })
+}
+
+func pushIntoCollection(t *testing.T, shared bool) {
 	ctx := context.Background()
 	before, c := newMemory(), newClock()
 	a, b, g, d := newHost(t, "a", before, c), newHost(t, "b", before, c), newHost(t, "g", before, c), newHost(t, "d", before, c)
 	states := a.chain("vm", 1, 3)
 	a.push("vm")
 	b.pull(PullRequest{VM: "vm", As: "copy"})
+	if shared {
+		b.push("copy") // which keeps the packs
+	}
 	a.must(a.Remove(ctx, "vm"))
-	g.gc() // condemns all that the copy, when it is pushed, relies on
+	if !shared {
+		g.Offsite.c.Grace = time.Hour // condemn all that a push relies on, and nothing yet happens to the tombstone
+		g.gc()
+	}
 	for at := 2; ; at++ {
 		m := before.copy()
 		for _, h := range []*host{a, b, g, d} {
 			h.on(m)
 		}
 		pusher, vm := b, "copy"
-		if at%2 == 1 { // or the one that was removed, whose tombstone is being deleted
+		if shared || at%2 == 1 { // the one that was removed, whose tombstone is being deleted
 			pusher, vm = a, "vm"
 		}
 		pusher.Offsite.wait = func(ctx context.Context, d time.Duration) error { return sleep(ctx, d/100) }
@@ -304,4 +342,50 @@ func TestOneCollectionAtATime(t *testing.T) {
 	}
 	a.onOp(nil)
 	a.gc()
+}
+
+func TestATombstoneStaysWhileAPushIsAboutToReplaceIt(t *testing.T) {
+	ctx := context.Background()
+	m, c := newMemory(), newClock()
+	a, b, g := newHost(t, "a", m, c), newHost(t, "b", m, c), newHost(t, "g", m, c)
+	a.chain("vm", 1, 2)
+	a.push("vm")
+	b.pull(PullRequest{VM: "vm", As: "copy"})
+	b.push("copy") // which keeps the packs: it is the tombstone alone that goes
+	a.must(a.Remove(ctx, "vm"))
+	atRef, goOn, pushed := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	a.onOp(func(op, key string) {
+		if op == "put" && key == "vms/vm" {
+			atRef <- struct{}{}
+			<-goOn
+		}
+	})
+	puts := 0
+	g.onOp(func(op, key string) {
+		switch {
+		case op == "put" && key == condemnedKey:
+			if puts++; puts == 2 { // it has read all leases, and is about to publish that the tombstone goes
+				go func() { _, err := a.Push(ctx, PushRequest{VM: "vm"}); pushed <- err }()
+				<-atRef // its lease is there, and it has seen nothing
+			}
+		case op == "delete" && key == "vms/vm":
+			close(goOn)
+			if err := <-pushed; err != nil {
+				t.Error(err)
+			}
+			pushed <- nil
+		}
+	})
+	g.gc()
+	select {
+	case <-goOn:
+	default:
+		close(goOn)
+	}
+	if err := <-pushed; err != nil {
+		t.Error(err)
+	}
+	if r, err := b.Ref(ctx, "vm"); err != nil {
+		t.Errorf("a ref that was pushed is gone: %+v, %v", r, err)
+	}
 }

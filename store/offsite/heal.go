@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"slices"
 	"strings"
 
@@ -111,7 +109,7 @@ func (o *Offsite) bringChunks(ctx context.Context, chunks []cas.Hash) (left int6
 	return left, nil
 }
 
-// healFar reads all objects and puts those right that are damaged.
+// healFar reads all objects and puts those right that are damaged or missing.
 func (o *Offsite) healFar(ctx context.Context, p Progress, stats *cas.RepairStats) error {
 	if len(o.c.Remote.Packs()) == 0 {
 		return nil
@@ -124,114 +122,46 @@ func (o *Offsite) healFar(ctx context.Context, p Progress, stats *cas.RepairStat
 	if err := o.c.Packs.Seal(ctx); err != nil {
 		return err
 	}
-	byName := map[string]remote.PackSource{}
+	var rest []remote.PackSource
 	for _, s := range o.c.Remote.Packs() {
-		byName[pack.FileName(s.ContentHash)] = s
-	}
-	for _, name := range slices.Sorted(maps.Keys(damaged)) {
-		s, ok := byName[name]
-		if !ok {
+		name := pack.FileName(s.ContentHash)
+		if !damaged[name] {
 			continue
 		}
 		stats.Packs++
-		if err := o.healObject(ctx, s, stats); err != nil {
+		healed, err := o.putTwin(ctx, s, stats)
+		if err != nil {
 			return fmt.Errorf("pack %s: %w", name, err)
 		}
-	}
-	return nil
-}
-
-// healObject puts an object again from the same pack here, or makes another pack of what is good of it on either side. The
-// damaged one then goes with the next collections, for all it has is in a newer.
-func (o *Offsite) healObject(ctx context.Context, s remote.PackSource, stats *cas.RepairStats) error {
-	if hash, bytes, ok := o.c.Packs.PackHash(s.ID); ok && hash == s.ContentHash {
-		r, err := o.c.Packs.OpenPack(ctx, s.ID)
-		if err == nil {
-			err = checkPack(r, bytes, hash)
+		if !healed {
+			rest = append(rest, s)
 		}
-		if err == nil {
-			entries, err := o.c.Packs.PackEntries(ctx, s.ID)
-			if err != nil {
-				return err
-			}
-			stats.Salvaged += int64(len(entries))
-			return o.c.Remote.Replace(ctx, remote.PackSource{ID: s.ID, ContentHash: hash, Bytes: bytes, Reader: r})
-		}
-		o.c.Log.Warn("a pack is damaged in the bucket and here", "pack", pack.FileName(hash), "err", err)
 	}
-	entries, err := o.c.Remote.PackEntries(ctx, s.ID)
-	if err != nil {
-		o.c.Log.Error("what a damaged pack had isn't known any more: push from a host that has it", "pack", pack.FileName(s.ContentHash), "err", err)
-		stats.LostRecords++
+	if len(rest) == 0 {
 		return nil
 	}
-	c := compaction{o: o}
-	for _, e := range entries {
-		record, from, err := o.goodRecord(ctx, s, e)
-		if err != nil {
-			return err
-		}
-		if record == nil {
-			stats.LostRecords++
-			continue
-		}
-		if err := c.add(ctx, from, record, e.Hash); err != nil {
-			return err
-		}
-		stats.Salvaged++
-	}
-	return c.finish(ctx)
+	p.tell("make packs again", 0, 0)
+	return o.remake(ctx, rest, stats)
 }
 
-// checkPack reads a whole pack and compares its content hash.
-func checkPack(r io.ReaderAt, bytes int64, want cas.Hash) error {
-	sealed, err := pack.OpenSealed(r, bytes)
+// putTwin puts an object again from the same pack here, if there is a good one.
+func (o *Offsite) putTwin(ctx context.Context, s remote.PackSource, stats *cas.RepairStats) (healed bool, err error) {
+	hash, bytes, ok := o.c.Packs.PackHash(s.ID)
+	if !ok || hash != s.ContentHash {
+		return false, nil
+	}
+	r, err := o.c.Packs.OpenPack(ctx, s.ID)
 	if err != nil {
-		return err
+		return false, nil // it has gone since
 	}
-	if sealed.ContentHash != want {
-		return fmt.Errorf("its content hash is %s: %w", sealed.ContentHash, pack.ErrDamaged)
+	entries, err := o.c.Packs.PackEntries(ctx, s.ID)
+	if err == nil {
+		err = o.c.Remote.Replace(ctx, remote.PackSource{ID: s.ID, ContentHash: hash, Bytes: bytes, Reader: r})
 	}
-	return sealed.CheckContent()
-}
-
-// goodRecord gives a chunk's record from a damaged object, or else from a pack here, and the object's header; nil: neither
-// has a good one.
-func (o *Offsite) goodRecord(ctx context.Context, s remote.PackSource, e pack.Entry) ([]byte, pack.Header, error) {
-	decoder := pack.NewDecoder(o.c.Packs.Hasher())
-	good := func(r io.ReaderAt, e pack.Entry) []byte {
-		p := make([]byte, e.Bytes)
-		if n, err := r.ReadAt(p, int64(e.Offset)); n < len(p) && err != nil {
-			return nil
-		}
-		if _, got, err := decoder.AppendPlain(nil, p); err != nil || got.Hash != e.Hash {
-			return nil
-		}
-		return p
+	if errors.Is(err, pack.ErrDamaged) {
+		o.c.Log.Warn("a pack is damaged in the bucket and here", "pack", pack.FileName(hash), "err", err)
+		return false, nil
 	}
-	sealed, err := pack.OpenSealed(s.Reader, s.Bytes)
-	if err != nil {
-		return nil, pack.Header{}, err
-	}
-	if p := good(s.Reader, e); p != nil {
-		return p, sealed.Header, nil
-	}
-	id, ok := o.c.Packs.PackOf(e.Hash)
-	if !ok {
-		return nil, pack.Header{}, ctx.Err()
-	}
-	entries, err := o.c.Packs.PackEntries(ctx, id)
-	if err != nil {
-		return nil, pack.Header{}, err
-	}
-	r, err := o.c.Packs.OpenPack(ctx, id)
-	if err != nil {
-		return nil, pack.Header{}, err
-	}
-	for _, here := range entries {
-		if here.Hash == e.Hash {
-			return good(r, here), sealed.Header, nil
-		}
-	}
-	return nil, pack.Header{}, nil
+	stats.Salvaged += int64(len(entries))
+	return err == nil, err
 }

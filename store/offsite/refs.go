@@ -33,20 +33,22 @@ type Ref struct {
 // inFlight is how many small objects are read at once.
 const inFlight = 16
 
-// Refs lists the VMs in the bucket, by name.
+// Refs lists the VMs in the bucket, by name. Beside an error about refs that can't be read it lists all others.
 func (o *Offsite) Refs(ctx context.Context) ([]Ref, error) {
 	found, err := o.readRefs(ctx)
 	if err != nil {
 		return nil, o.wrap("list the flashvms", err)
 	}
 	refs := make([]Ref, 0, len(found))
+	var failed error
 	for _, f := range found {
 		if f.err != nil {
-			return nil, o.wrap("list the flashvms: "+f.key, f.err)
+			failed = errors.Join(failed, o.wrap("read "+f.key, f.err))
+			continue
 		}
 		refs = append(refs, o.public(f.ref, f.history))
 	}
-	return refs, nil
+	return refs, failed
 }
 
 // Ref gives one. ErrNoRef.

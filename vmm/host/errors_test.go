@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"flash/cas"
 	"flash/vmm"
@@ -152,8 +153,14 @@ func TestMachinesLeaveNoFoldersAndConsolesStayBounded(t *testing.T) {
 	w.run("a")
 	w.checkpointNow("a", "one")
 	w.rewindTo("a", 1)
-	if left, err := os.ReadDir(filepath.Join(w.dir, "run")); err != nil || len(left) != 1 {
-		t.Errorf("%v, %v", left, err)
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) { // the old guest's goes soon after
+		left, err := os.ReadDir(filepath.Join(w.dir, "run"))
+		if err == nil && len(left) == 1 {
+			break
+		}
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("%v, %v", left, err)
+		}
 	}
 	path := w.consolePath("a")
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0) // as an engine has it

@@ -172,6 +172,11 @@ func (h *Host) greet(ctx context.Context, g *guestVM, b bring, deadline time.Dur
 	ctx, unwatch := g.memory.endWith(ctx)
 	defer unwatch()
 	err := h.meet(ctx, g, b)
+	select {
+	case lost := <-g.diskLost: // better refused than ended at once
+		return h.explain(fmt.Errorf("disk of %s: %w", g.id, lost), g.id)
+	default:
+	}
 	if lost := g.memory.failure(); err != nil && lost != nil {
 		return h.explain(fmt.Errorf("memory of %s: %w", g.id, lost), g.id)
 	}
@@ -269,6 +274,25 @@ func (h *Host) abandon(g *guestVM) {
 	if err := g.close(); err != nil {
 		h.log.Warn("guest not closed cleanly", "vm", g.id, "cause", err)
 	}
+}
+
+// abandonSoon is abandon for a guest that nobody waits for: to end a process with its memory takes 20 ms. Close of the host
+// waits for it.
+func (h *Host) abandonSoon(g *guestVM) {
+	h.mu.Lock()
+	gone := h.gone
+	if !gone {
+		h.watchers.Add(1)
+	}
+	h.mu.Unlock()
+	if gone {
+		h.abandon(g)
+		return
+	}
+	go func() {
+		defer h.watchers.Done()
+		h.abandon(g)
+	}()
 }
 
 // untilDone ends ctx with the machine.

@@ -49,7 +49,7 @@ type Host struct {
 
 	gcWanted chan struct{} // holds one token when a collection shouldn't wait for its time
 
-	watchers sync.WaitGroup // one a running machine
+	watchers sync.WaitGroup // one a running machine, and one a guest that is being abandoned
 
 	mu       sync.Mutex // guards the rest; never held across I/O
 	vms      map[string]*vm

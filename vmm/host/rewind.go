@@ -138,7 +138,11 @@ func (h *Host) swap(ctx context.Context, v *vm, old *guestVM, entry store.Checkp
 		h.letGo(v, old, status{State: StateStopped, Reason: reasonDaemon, Kept: true})
 		return nil, nil, err
 	}
-	h.abandon(old)
+	if len(next.guest.ports) == 0 {
+		h.abandonSoon(old)
+	} else {
+		h.abandon(old) // it holds the host's ports
+	}
 	for _, p := range next.guest.ports {
 		if err := h.publish(ctx, next.guest, p); err != nil {
 			h.log.Warn("port not published again", "vm", v.id, "host", p.Host, "guest", p.Guest, "cause", err)

@@ -18,18 +18,20 @@ import (
 
 // agent is the guest.Handler made of processes and control groups.
 type agent struct {
-	groups   *groups
-	freezer  *freezer
-	reaper   *reaper
-	accounts *accounts
-	random   generator
-	null     int // /dev/null, open for reading
-	self     account
-	boot     sync.Once  // the first session's seed
-	repairs  sync.Mutex // one at a time
-	isInit   bool
+	groups    *groups
+	freezer   *freezer
+	reaper    *reaper
+	accounts  *accounts
+	random    generator
+	null      int // /dev/null, open for reading
+	self      account
+	addresses int        // a socket, see setMAC
+	boot      sync.Once  // the first session's seed
+	repairs   sync.Mutex // one at a time
+	isInit    bool
 
 	collector  collector
+	chores     chores
 	generation *keptFile // guarded by freezer.mu
 }
 
@@ -66,6 +68,7 @@ func newAgentIn(g *groups, isInit bool) (*agent, error) {
 	if a.null, err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 		return nil, fmt.Errorf("open /dev/null: %w", err)
 	}
+	a.addresses = openAddresses()
 	if a.self, err = ownAccount(); err != nil {
 		return nil, err
 	}
@@ -101,6 +104,7 @@ func (a *agent) Session(seed []byte) {
 }
 
 func (a *agent) Freeze(ctx context.Context, limit time.Duration) error {
+	a.chores.now()
 	return a.freezer.freeze(ctx, limit)
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -39,7 +38,8 @@ func bringUpNetwork() error {
 		return nil // a machine without a network
 	}
 	if err == nil {
-		quietIPv6()
+		setInterface("ipv6", "disable_ipv6")
+		setInterface("ipv4", "arp_notify")
 		err = n.addAddress(eth, ownAddress)
 	}
 	if err == nil {
@@ -51,11 +51,14 @@ func bringUpNetwork() error {
 	return nil
 }
 
-// quietIPv6 takes IPv6 off the Ethernet interface, where nothing speaks it: the kernel would look for a router after every
-// restore, which under emulation costs thousands of instructions to be translated. The loopback keeps it. A kernel without
-// IPv6 has no such switch.
-func quietIPv6() {
-	if fd, err := unix.Open("/proc/sys/net/ipv6/conf/"+ethernet+"/disable_ipv6", unix.O_WRONLY|unix.O_CLOEXEC, 0); err == nil {
+// setInterface switches something of the Ethernet interface on. A kernel that has no such switch needs none.
+//
+//	disable_ipv6  nothing speaks it there, and the kernel would look for a router after every restore, which under emulation
+//	              costs thousands of instructions to be translated; the loopback keeps it
+//	arp_notify    a fork's new address is announced (ip-sysctl): the network may have learned the old one from a packet that
+//	              the kernel sent right after the restore
+func setInterface(protocol, name string) {
+	if fd, err := unix.Open("/proc/sys/net/"+protocol+"/conf/"+ethernet+"/"+name, unix.O_WRONLY|unix.O_CLOEXEC, 0); err == nil {
 		unix.Write(fd, []byte("1\n"))
 		unix.Close(fd)
 	}
@@ -66,43 +69,6 @@ func upWithRoute(n netlink, index int) error {
 		return err
 	}
 	return n.addDefaultRoute(index, gateway)
-}
-
-// setMAC changes an interface's address. Drivers that can't do it while the interface is up lose the default route on the
-// way, which is then restored.
-func setMAC(name, text string) error {
-	mac, err := parseMAC(text)
-	if err != nil {
-		return err
-	}
-	if have, err := os.ReadFile("/sys/class/net/" + name + "/address"); err == nil && strings.EqualFold(strings.TrimSpace(string(have)), text) {
-		return nil
-	}
-	index, err := indexOf(name)
-	if err != nil {
-		return err
-	}
-	// Right after a restore the kernel announces the old address to the network, which learns it and then sends the first
-	// packets astray. This makes it announce the new one, too (ip-sysctl: arp_notify).
-	if err := os.WriteFile("/proc/sys/net/ipv4/conf/"+name+"/arp_notify", []byte("1\n"), 0); err != nil {
-		return err
-	}
-	n, err := openNetlink()
-	if err != nil {
-		return err
-	}
-	defer n.close()
-	err = n.link(index, 0, 0, mac)
-	if err != unix.EBUSY {
-		return err
-	}
-	if err := n.link(index, 0, unix.IFF_UP, nil); err != nil {
-		return err
-	}
-	if err := n.link(index, 0, 0, mac); err != nil {
-		return err
-	}
-	return upWithRoute(n, index)
 }
 
 // writeNameFiles gives programs a resolver and a localhost if the root disk has none.

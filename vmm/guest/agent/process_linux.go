@@ -7,7 +7,6 @@ import (
 	"os"
 	"strings"
 	"syscall"
-	"time"
 
 	"flash/vmm/guest"
 
@@ -147,15 +146,12 @@ func (p *process) Wait() guest.ExitStatus {
 	for _, pump := range p.pumps {
 		pump.drain()
 	}
-	time.AfterFunc(tidyAfter, p.tidyUp)
+	p.agent.chores.later(p.tidyUp)
 	if status.Signaled() {
 		return guest.ExitStatus{Code: 128 + int(status.Signal()), Signal: signalName(status.Signal())}
 	}
 	return guest.ExitStatus{Code: status.ExitStatus()}
 }
-
-// tidyAfter is when the answer has left, even in a guest that is so cold that it takes 20 ms.
-const tidyAfter = 50 * time.Millisecond
 
 // tidyUp does what nobody waits for.
 func (p *process) tidyUp() {
@@ -164,7 +160,7 @@ func (p *process) tidyUp() {
 	g.makeSpare()
 	p.agent.collector.collect()
 	if !gone {
-		g.removeWhenEmpty(p.id)
+		go g.removeWhenEmpty(p.id)
 	}
 }
 

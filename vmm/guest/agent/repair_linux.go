@@ -34,7 +34,7 @@ func (a *agent) Repair(ctx context.Context, r guest.Repair, received time.Time) 
 		}
 	}
 	if r.MAC != "" {
-		if err := setMAC(ethernet, r.MAC); err != nil {
+		if err := setMAC(a.addresses, ethernet, r.MAC); err != nil {
 			return fmt.Errorf("give %s the address %s: %w", ethernet, r.MAC, err)
 		}
 	}
