@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"flash/bench"
 	"flash/cli/httpapi"
@@ -47,8 +48,22 @@ func (p *daemonPlace) Kill(context.Context) error {
 
 func (p *daemonPlace) Stop(ctx context.Context) error {
 	defer p.endClient()
-	return endInOrder(ctx, p.home, p.client, shutdownLimit)
+	if err := endInOrder(ctx, p.home, p.client, shutdownLimit); err != nil {
+		return err
+	}
+	// It has let go of the home; its process ends a moment later. What hasn't ended by then is a leftover.
+	for deadline := time.Now().Add(exitLimit); len(processesOf(p.home)) > 0 && time.Now().Before(deadline); {
+		select {
+		case <-time.After(5 * time.Millisecond): // a process that isn't our child can only be asked for
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }
+
+// exitLimit is how long a daemon that has closed everything may take to be gone.
+const exitLimit = 10 * time.Second
 
 func (p *daemonPlace) KillMachine(_ context.Context, vm host.VM) error {
 	return killMachine(p.home, vm.PID)
@@ -56,7 +71,7 @@ func (p *daemonPlace) KillMachine(_ context.Context, vm host.VM) error {
 
 // What a daemon at rest may hold more at the end of a long life: what caches and the pool of waiting machines fill.
 const (
-	mayGrowHeapBytes  = 128 << 20 // the node cache has 64 MiB; Go's collector lets garbage lie
+	mayGrowHeapBytes  = 128 << 20                  // the node cache has 64 MiB; Go's collector lets garbage lie
 	mayGrowMemory     = mayGrowHeapBytes + 256<<20 // arenas for changed pages, which are kept for reuse
 	mayGrowGoroutines = 8
 	mayGrowDescribers = 8
