@@ -96,9 +96,15 @@ func TestKilledAtAnyInstantNothingAcknowledgedIsLost(t *testing.T) {
 	w.learn()
 	w.who, w.count = w.state()
 
+	w.dieAndComeBack(*crashRounds, verbs)
+}
+
+// dieAndComeBack is the loop: work, die in a verb, come back, and find everything that was promised.
+func (w *witness) dieAndComeBack(rounds int, verbs []verb) {
+	w.t.Helper()
 	took := map[string]time.Duration{} // how long each verb lasts here, to die at all of its instants
 	began := time.Now()
-	for round := range *crashRounds {
+	for round := range rounds {
 		v := verbs[round%len(verbs)]
 		w.step()
 		w.noteAsked(w.checkpointNow())
@@ -106,12 +112,12 @@ func TestKilledAtAnyInstantNothingAcknowledgedIsLost(t *testing.T) {
 		w.count++
 		w.dieIn(v, took)
 		w.comeBack(v.name)
-		if t.Failed() {
-			t.Fatalf("round %d: killed in %s", round, v.name)
+		if w.t.Failed() {
+			w.t.Fatalf("round %d: killed in %s", round, v.name)
 		}
 	}
 	w.noLeftovers()
-	t.Logf("%d kills in %s; the verbs took %v", *crashRounds, time.Since(began).Round(time.Millisecond), took)
+	w.t.Logf("%d kills in %s; the verbs took %v", rounds, time.Since(began).Round(time.Millisecond), took)
 }
 
 // dieIn starts the verb and kills daemon and machines at some instant of it.
