@@ -124,6 +124,19 @@ func (g *guests) execTrue(ctx context.Context) ([]Figure, error) {
 	}, nil
 }
 
+// rest leaves the time that lies between two rewinds or forks of a user: the guest that was left ends in it, and as many
+// QEMU processes as were taken wait again.
+func rest(ctx context.Context, taken int) error {
+	t := time.NewTimer(500*time.Millisecond + time.Duration(taken)*250*time.Millisecond)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // rewind measures from the request to the exit code of the next exec.
 func (g *guests) rewind(ctx context.Context) ([]Figure, error) {
 	g.say("rewind")
@@ -134,6 +147,9 @@ func (g *guests) rewind(ctx context.Context) ([]Figure, error) {
 	var first float64
 	var all, request []float64
 	for i := range g.Runs + 1 {
+		if err := rest(ctx, 1); err != nil {
+			return nil, err
+		}
 		began := time.Now()
 		if _, err := g.Host.Rewind(ctx, host.RewindRequest{ID: g.id, Checkpoint: c.Number}); err != nil {
 			return nil, err
@@ -165,6 +181,9 @@ func (g *guests) fork(ctx context.Context, count, rounds int, goal string) ([]Fi
 	}
 	var all, firstPSS, laterPSS []float64
 	for range rounds {
+		if err := rest(ctx, count); err != nil {
+			return nil, err
+		}
 		began := time.Now()
 		children, err := g.Host.Fork(ctx, host.ForkRequest{From: g.id, Checkpoint: &c.Number, Count: count})
 		if err != nil {

@@ -29,7 +29,7 @@ func Run(ctx context.Context, c Config, p Plain) (_ Report, err error) {
 		func() error { return add(g.pause(ctx, 60, "≤ 30 at 64 MiB dirty")) },
 		func() error { return add(g.rewind(ctx)) },
 		func() error { return add(g.fork(ctx, 1, max(1, g.Runs/4), "≤ 200")) },
-		func() error { return add(g.fork(ctx, 8, max(1, g.Runs/10), "≤ 1000")) },
+		func() error { return add(g.fork(ctx, 8, max(1, g.Runs/4), "≤ 1000")) },
 		func() error { return add(Ingest(ctx, p.Store, 5)) },
 	}
 	for _, step := range steps {

@@ -151,21 +151,19 @@ func (b *Base) bringIn(ctx context.Context, page uint64) error {
 	return b.write(page, buffer[:])
 }
 
-// Around brings in what is absent around a page, in its window. It is a guess, so what can't be read stays absent until it
-// is touched.
-func (b *Base) Around(ctx context.Context, page uint64) {
+// Around brings in what is absent around a page, in its window, and gives that. It is a guess, so what can't be read stays
+// absent until it is touched.
+func (b *Base) Around(ctx context.Context, page uint64) (brought []uint64) {
 	low := page / aroundPages * aroundPages
-	var absent [aroundPages]uint64
-	n := 0
 	for p := low; p < min(low+aroundPages, b.slots); p++ {
 		if !b.Present(p) {
-			absent[n] = p
-			n++
+			brought = append(brought, p)
 		}
 	}
-	if n > 0 {
-		_ = b.Prefetch(ctx, absent[:n])
+	if len(brought) > 0 {
+		_ = b.Prefetch(ctx, brought)
 	}
+	return brought
 }
 
 // zeroRun gives the run of absent zero pages around page, inside its window. What can't be told ends the run.

@@ -14,14 +14,9 @@ const (
 	pagemapPresent    = 1<<63 | 1<<62 // in memory, or swapped out
 )
 
-// withMapped adds to pages, after each, those in its window that the process has mapped. The kernel maps what is touched
-// and, in memory registered for write protection, nothing around it.
-func withMapped(s memtrack.Span, pages []uint64) []uint64 {
-	pagemap, err := os.Open(fmt.Sprintf("/proc/%d/pagemap", s.PID))
-	if err != nil {
-		return pages
-	}
-	defer pagemap.Close()
+// withMapped gives pages, each followed by those of around that the process has mapped; a new list. The kernel maps what is
+// touched and, in memory registered for write protection, nothing around it.
+func withMapped(s memtrack.Span, pages []uint64, around map[uint64][]uint64) []uint64 {
 	known := make(map[uint64]bool, 2*len(pages))
 	out := make([]uint64, 0, 2*len(pages))
 	add := func(page uint64) {
@@ -30,22 +25,24 @@ func withMapped(s memtrack.Span, pages []uint64) []uint64 {
 			out = append(out, page)
 		}
 	}
-	windows := make(map[uint64]bool, len(pages)/4)
-	var entries [zeroWindowPages * pagemapEntryBytes]byte
+	pagemap, err := os.Open(fmt.Sprintf("/proc/%d/pagemap", s.PID))
+	if err == nil {
+		defer pagemap.Close()
+	}
+	var entries [aroundPages * pagemapEntryBytes]byte
 	for _, page := range pages {
 		add(page)
-		low := page / zeroWindowPages * zeroWindowPages
-		if windows[low] {
+		near := around[page]
+		if err != nil || len(near) == 0 {
 			continue
 		}
-		windows[low] = true
-		n := min(zeroWindowPages, s.Pages()-low)
-		if _, err := pagemap.ReadAt(entries[:n*pagemapEntryBytes], int64(s.Address(low)/pageBytes*pagemapEntryBytes)); err != nil {
+		n := min(aroundPages, s.Pages()-near[0])
+		if _, err := pagemap.ReadAt(entries[:n*pagemapEntryBytes], int64(s.Address(near[0])/pageBytes*pagemapEntryBytes)); err != nil {
 			continue
 		}
-		for i := range n {
-			if binary.NativeEndian.Uint64(entries[i*pagemapEntryBytes:])&pagemapPresent != 0 {
-				add(low + i)
+		for _, p := range near {
+			if binary.NativeEndian.Uint64(entries[(p-near[0])*pagemapEntryBytes:])&pagemapPresent != 0 {
+				add(p)
 			}
 		}
 	}

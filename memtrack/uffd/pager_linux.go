@@ -53,6 +53,7 @@ type Pager struct {
 	mu       sync.Mutex // guards the rest
 	touched  []uint64
 	seen     map[uint64]struct{}
+	around   map[uint64][]uint64 // what came in after a page was touched
 	retrying map[uint64]struct{}
 	gone     bool // lost has been told
 	closed   bool
@@ -80,7 +81,7 @@ func Open(ctx context.Context, s memtrack.Span, base *Base, o Options) (*Pager, 
 		return nil, fmt.Errorf("attach to process %d: %w", s.PID, err)
 	}
 	p := &Pager{span: s, base: base.Retain(), fd: fd, stop: stop, give: o.GiveUp, perm: o.Permanent, lost: make(chan error, 1),
-		seen: map[uint64]struct{}{}, retrying: map[uint64]struct{}{}}
+		seen: map[uint64]struct{}{}, around: map[uint64][]uint64{}, retrying: map[uint64]struct{}{}}
 	p.memory = &memory{Process: memtrack.NewProcess(s), base: base}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	for range servers {
@@ -90,13 +91,12 @@ func Open(ctx context.Context, s memtrack.Span, base *Base, o Options) (*Pager, 
 }
 
 // Touched gives the pages that were touched, in about the order of first touch: those whose faults were served, each
-// followed by those around it that had come in with it or before, and that the machine has mapped since. At most 65,536.
+// followed by those that came in with it and that the machine has mapped since. At most 65,536.
 // Of a machine that has ended only the former are known.
 func (p *Pager) Touched() []uint64 {
 	p.mu.Lock()
-	faulted := append([]uint64{}, p.touched...)
-	p.mu.Unlock()
-	return withMapped(p.span, faulted)
+	defer p.mu.Unlock()
+	return withMapped(p.span, p.touched, p.around)
 }
 
 // Faults counts the faults served.
@@ -176,7 +176,7 @@ func (p *Pager) fault(page uint64) {
 	}
 	p.served(page)
 	if !present {
-		p.base.Around(p.ctx, page)
+		p.noteAround(page, p.base.Around(p.ctx, page))
 	}
 }
 
@@ -194,6 +194,14 @@ func (p *Pager) note(page uint64) {
 	if _, known := p.seen[page]; !known && len(p.touched) < maxTouched {
 		p.seen[page] = struct{}{}
 		p.touched = append(p.touched, page)
+	}
+}
+
+func (p *Pager) noteAround(page uint64, brought []uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, known := p.seen[page]; known && len(brought) > 0 {
+		p.around[page] = brought
 	}
 }
 

@@ -7,11 +7,13 @@ import (
 	"time"
 )
 
-// pool keeps a few waiting processes of the shape that was asked for last. One goroutine (fill) makes them; one for each
+// pool keeps a few waiting processes of the shape that was asked for last, and for a while as many as were asked for at once.
+// One goroutine (fill) makes them; one for each
 // (guard) notices when it dies.
 type pool struct {
 	spawn func(context.Context, shape) (*instance, error)
-	size  int
+	size  int // processes that wait at least
+	now   func() time.Time
 	log   *slog.Logger
 
 	stop   context.CancelFunc
@@ -24,6 +26,40 @@ type pool struct {
 	busy    int       // restores under way: they need the CPUs more
 	waiting []*waiter // oldest first
 	deaths  int       // of waiting processes, in a row
+	demand  demand
+}
+
+// demand is how many machines were asked for at once lately: so many may be asked for again.
+type demand struct {
+	burst  int // asked for one soon after the other, up to now
+	last   time.Time
+	peak   int // the widest burst
+	peaked time.Time
+}
+
+const (
+	burstGap  = time.Second      // what is asked for within it belongs together: the children of a fork
+	peakKept  = 10 * time.Minute // how long a wide burst is prepared for
+	maxAtOnce = 8                // waiting processes: each holds some 20 MiB
+)
+
+func (d *demand) note(now time.Time) {
+	if now.Sub(d.last) > burstGap {
+		d.burst = 0
+	}
+	d.burst++
+	d.last = now
+	if d.burst >= d.peak || now.Sub(d.peaked) > peakKept {
+		d.peak, d.peaked = d.burst, now
+	}
+}
+
+// target is how many should wait.
+func (p *pool) target() int {
+	if p.now().Sub(p.demand.peaked) > peakKept {
+		return p.size
+	}
+	return max(p.size, min(p.demand.peak, maxAtOnce))
 }
 
 // waiter is a waiting process in the pool.
@@ -42,7 +78,7 @@ const maxDeaths = 3
 
 func newPool(size int, log *slog.Logger, spawn func(context.Context, shape) (*instance, error)) *pool {
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &pool{spawn: spawn, size: size, log: log, stop: cancel, stopCh: ctx.Done(), kick: make(chan struct{}, 1)}
+	p := &pool{spawn: spawn, size: size, now: time.Now, log: log, stop: cancel, stopCh: ctx.Done(), kick: make(chan struct{}, 1)}
 	p.wg.Go(func() { p.fill(ctx) })
 	return p
 }
@@ -51,6 +87,7 @@ func newPool(size int, log *slog.Logger, spawn func(context.Context, shape) (*in
 func (p *pool) take(s shape) *instance {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.demand.note(p.now())
 	for i, w := range p.waiting {
 		if w.shape != s || hasEnded(w.ended) {
 			continue
@@ -104,9 +141,13 @@ func (p *pool) close() {
 }
 
 func (p *pool) fill(ctx context.Context) {
+	shrink := time.NewTimer(peakKept) // after it nobody may come for what a wide burst has left
+	defer shrink.Stop()
 	for {
 		select {
 		case <-p.kick:
+			shrink.Reset(peakKept)
+		case <-shrink.C:
 		case <-ctx.Done():
 			return
 		}
@@ -129,16 +170,16 @@ func (p *pool) makeOne(ctx context.Context) bool {
 		p.mu.Unlock()
 		return false
 	}
-	wanted, fit := *p.wanted, 0
+	wanted, fit, target := *p.wanted, 0, p.target()
 	for _, w := range p.waiting {
 		if w.shape == wanted {
 			fit++
 		}
 	}
 	var evicted *waiter
-	if fit < p.size && len(p.waiting) >= p.size {
+	if fit < target && len(p.waiting) >= target || len(p.waiting) > target {
 		for i, w := range p.waiting {
-			if w.shape != wanted {
+			if w.shape != wanted || fit > target {
 				evicted = w
 				p.remove(i)
 				break
@@ -149,8 +190,8 @@ func (p *pool) makeOne(ctx context.Context) bool {
 	if evicted != nil {
 		evicted.close()
 	}
-	if fit >= p.size {
-		return false
+	if fit >= target {
+		return fit > target
 	}
 	in, err := p.spawn(ctx, wanted)
 	if err != nil {

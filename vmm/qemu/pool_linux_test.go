@@ -31,3 +31,38 @@ func TestNoWaitingProcessIsMadeWhileARestoreIsUnderWay(t *testing.T) {
 		t.Fatal("no process was made after the restores")
 	}
 }
+
+// A fork as wide as the last one finds its processes waiting; ten minutes later they are gone.
+func TestAsManyWaitAsWereAskedForAtOnce(t *testing.T) {
+	p := newPool(2, slog.New(slog.DiscardHandler), func(context.Context, shape) (*instance, error) { return nil, errors.New("this is only a test") })
+	defer p.close()
+	now := time.Unix(1_700_000_000, 0)
+	p.mu.Lock()
+	p.now = func() time.Time { return now }
+	p.mu.Unlock()
+	wants := func(want int) {
+		t.Helper()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if got := p.target(); got != want {
+			t.Fatalf("%d are to wait, want %d", got, want)
+		}
+	}
+	wants(2)
+	for range 5 {
+		p.take(shape{})
+		now = now.Add(burstGap / 2)
+	}
+	wants(5)
+	now = now.Add(time.Minute)
+	p.take(shape{}) // one alone
+	wants(5)
+	for range 30 {
+		p.take(shape{})
+	}
+	wants(maxAtOnce)
+	now = now.Add(peakKept + time.Second)
+	wants(2)
+	p.take(shape{})
+	wants(2)
+}
