@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -53,6 +52,9 @@ func responseOf(id uint32, outcome byte, body string) frame {
 	return frame{Type: typeResponse, Sub: outcome, ID: id, Body: []byte(body)}
 }
 
+// text is a body that isn't JSON.
+func text(b appender) string { return string(b.appendTo(nil)) }
+
 // modestGuest is a fakeGuest whose commands end by themselves and that can be shut down more than once.
 type modestGuest struct{ *fakeGuest }
 
@@ -74,16 +76,16 @@ func (g modestGuest) Shutdown(context.Context) (func(), error) { return func() {
 // FuzzServer feeds whatever comes to an agent that has a session.
 func FuzzServer(f *testing.F) {
 	f.Add(made(goldenFrames...))
-	exec := requestOf(1, opExec, `{"id":"a","argv":["sh","x"],"env":["A=b"],"stdin":true,"timeout":100000}`)
+	exec := requestOf(1, opExec, text(execBody{ExecRequest: ExecRequest{ID: "a", Argv: []string{"sh", "x"}, Env: []string{"A=b"}, Stdin: true, Timeout: time.Second}}))
 	f.Add(made(exec, dataOf(1, streamIn, 0, "x"), requestOf(2, opAttach, `{"id":"a","stdout":-1,"stderr":1}`), frame{Type: typeEnd, ID: 1, Body: putData(1, "")},
 		creditFrame(1, 1, streamOut, 3, 9), requestOf(3, opExecs, ""), frame{Type: typeCancel, ID: 2}))
 	f.Add(made(exec, requestOf(2, opSignal, `{"id":"a","name":"INT"}`), requestOf(3, opResize, `{"id":"a","rows":3,"cols":4}`), requestOf(4, opKill, `{"id":"a"}`)))
 	f.Add(made(requestOf(1, opCopyIn, `{"path":"/x"}`), dataOf(1, streamIn, 0, "tar"), frame{Type: typeEnd, ID: 1, Body: putData(3, "")}, requestOf(2, opCopyOut, `{"path":"/x"}`)))
-	f.Add(made(requestOf(1, opFreeze, `{"limit":5}`), requestOf(2, opRepair, `{"now":"2020-01-01T00:00:00Z","seed":"YQ==","thaw":true}`), requestOf(3, opThaw, ""), requestOf(4, opSync, ""),
+	f.Add(made(requestOf(1, opFreeze, text(freezeBody{Limit: 5})), requestOf(2, opRepair, text(Repair{Now: time.Unix(1, 0), Seed: []byte("a"), Thaw: true})), requestOf(3, opThaw, ""), requestOf(4, opSync, ""),
 		frame{Type: typeHold, ID: 9}, requestOf(5, opExecs, ""), frame{Type: typeRelease, ID: 9}, requestOf(6, opShutdown, "")))
 	f.Fuzz(func(t *testing.T, p []byte) {
 		s := NewServer(modestGuest{newFakeGuest()}, Info{})
-		hello := appendFrame(nil, frame{Type: typeHello, Generation: 1, Body: []byte(`{"protocol":1,"nonce":"n"}`)})
+		hello := appendFrame(nil, frame{Type: typeHello, Generation: 1, Body: helloBody{Protocol: Protocol, Nonce: "n"}.appendTo(nil)})
 		conn := struct {
 			io.Reader
 			io.Writer
@@ -117,9 +119,8 @@ func (g *hostileGuest) Write(p []byte) (int, error) {
 		g.heard.filled(n)
 		rest = rest[n:]
 		for f, ok := g.heard.next(); ok; f, ok = g.heard.next() {
-			var h helloBody
-			if f.Type == typeHello && json.Unmarshal(f.Body, &h) == nil {
-				body, _ := json.Marshal(ackBody{Nonce: h.Nonce, Info: Info{Protocol: Protocol}})
+			if h, err := decodeHello(f.Body); f.Type == typeHello && err == nil {
+				body := ackBody{Nonce: h.Nonce, Info: Info{Protocol: Protocol}}.appendTo(nil)
 				select {
 				case g.answer <- appendFrame(nil, frame{Type: typeAck, Generation: f.Generation, Body: body}):
 				default:
@@ -154,9 +155,9 @@ func (g *hostileGuest) Close() error { g.once.Do(func() { close(g.closed) }); re
 // FuzzClient lets a guest answer whatever it likes to one call of each kind: each ends, nothing panics, and no stream
 // brings more than came.
 func FuzzClient(f *testing.F) {
-	exit := `{"exit":{"code":3},"stdout":{"from":0,"to":2},"stderr":{"from":0,"to":0}}`
-	f.Add(made(dataOf(1, streamOut, 0, "hi"), responseOf(1, outcomeDone, exit), dataOf(2, streamOut, 7, "hi"), responseOf(2, outcomeDone, `{"exit":{"code":0},"stdout":{"from":7,"to":9}}`)))
-	f.Add(made(dataOf(2, streamErr, maxPosition-1, "xyz"), responseOf(2, outcomeDone, `{"stderr":{"from":72057594037927934,"to":72057594037927937}}`)))
+	exit := text(execReply{Exit: ExitStatus{Code: 3}, Stdout: span{0, 2}})
+	f.Add(made(dataOf(1, streamOut, 0, "hi"), responseOf(1, outcomeDone, exit), dataOf(2, streamOut, 7, "hi"), responseOf(2, outcomeDone, text(execReply{Stdout: span{7, 9}}))))
+	f.Add(made(dataOf(2, streamErr, maxPosition-1, "xyz"), responseOf(2, outcomeDone, text(execReply{Stderr: span{maxPosition - 1, maxPosition + 2}}))))
 	f.Add(made(dataOf(3, streamOut, 0, "tar"), responseOf(3, outcomeDone, `{"bytes":3}`), creditFrame(1, 4, streamIn, 0, maxPosition), responseOf(4, outcomeDone, ""),
 		responseOf(5, outcomeDone, `[{"id":"a","argv":["x"],"running":true}]`), frame{Type: typeHeld, ID: 6}))
 	f.Add(made(responseOf(1, outcomeFailed, `{"code":"no_command","message":"none"}`), responseOf(2, outcomeFailed, "?"), responseOf(3, 9, "null")))
