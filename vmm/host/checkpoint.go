@@ -52,7 +52,6 @@ func (h *Host) checkpoint(ctx context.Context, v *vm, label string, pin bool) (C
 	}
 	h.rebase(ctx, g, c, entry)
 	h.rememberWorkingSet(ctx, g)
-	h.rang()
 	out := shown(*entry, entry.Number)
 	out.Timing = &timing
 	return out, nil
@@ -104,6 +103,7 @@ func (h *Host) save(ctx context.Context, v *vm, g *guestVM, c *cut, purse store.
 	if err != nil {
 		return fail(err)
 	}
+	h.rang()
 	timing.PauseMicros, timing.FreezeMicros = c.pause.Microseconds(), c.freeze.Microseconds()
 	timing.StoreMicros = time.Since(began).Microseconds()
 	return entry, timing, nil
