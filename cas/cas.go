@@ -150,6 +150,8 @@ var (
 	ErrNotFound error = notFoundError{}
 	// ErrCorrupt is what every *CorruptError is.
 	ErrCorrupt = errors.New("chunk is corrupt")
+	// ErrUnavailable: a tier that may have the chunk can't be asked right now. Asking again may help.
+	ErrUnavailable = errors.New("a tier that may have the chunk can't be asked")
 	// ErrNoSpace: the medium is full, or below the reserve the store keeps free. Nothing was lost.
 	ErrNoSpace = errors.New("no space left for chunks")
 )

@@ -95,6 +95,8 @@ func (in *inspector) snapshot(ctx context.Context, t *tracer, id SnapshotID, nam
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
+	case errors.Is(err, cas.ErrUnavailable): // what can't be asked for isn't missing
+		return err
 	case err != nil:
 		found.add(in.missed(id, err))
 	default:

@@ -80,7 +80,7 @@ func (t *tracer) node(ref cas.Ref, level int) (marks, error) {
 	case t.ctx.Err() != nil:
 		return nil, t.ctx.Err()
 	case err != nil:
-		if t.missed == nil {
+		if t.missed == nil || errors.Is(err, cas.ErrUnavailable) { // what can't be asked for isn't missing
 			return nil, err
 		}
 		found.add(t.missed(culprit(ref.Hash, err), err))

@@ -96,7 +96,7 @@ func (m *miss) farFailed(name string, err error) {
 	err = fmt.Errorf("far tier %s: %w", name, err)
 	switch {
 	case !permanent(err):
-		m.outage = err
+		m.outage = fmt.Errorf("%w: %w", cas.ErrUnavailable, err)
 	case errors.Is(err, cas.ErrCorrupt):
 		m.corrupt = err
 	}

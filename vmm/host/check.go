@@ -3,7 +3,6 @@ package host
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"flash/store"
 )
@@ -28,25 +27,8 @@ func (h *Host) Check(ctx context.Context, r CheckRequest) (store.CheckReport, er
 	case err != nil:
 		return report, h.explain(err, "")
 	}
-	if err := h.mayBeFar(ctx, report.Findings); err != nil {
-		return report, err
-	}
 	for _, f := range report.Findings {
 		h.log.Error("check found damage", "severity", f.Severity, "kind", f.Kind, "pack", f.Pack, "offset", f.Offset, "hash", f.Hash, "reason", f.Reason, "touches", f.Touches)
 	}
 	return report, nil
-}
-
-// mayBeFar refuses to call damaged what may well be in a remote that can't be asked right now.
-func (h *Host) mayBeFar(ctx context.Context, findings []store.Finding) error {
-	if !slices.ContainsFunc(findings, func(f store.Finding) bool { return f.Kind == "missing" }) {
-		return nil
-	}
-	for _, k := range h.remotes.all() {
-		if _, err := k.open(ctx); err != nil {
-			name := k.now().Name
-			return Errorf(CodeRemoteUnreachable, "check again when flash remote ls says that it is ready", "chunks that aren't here may be in the remote %s, which can't be asked: %w", name, h.explainRemote(err, name, ""))
-		}
-	}
-	return nil
 }

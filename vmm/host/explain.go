@@ -50,7 +50,7 @@ func explain(err error, home, id string, otherwise Error) error {
 		return say(CodeNoSpace, "free space on the disk of "+home+"; nothing was lost and the VM runs on")
 	case errors.Is(err, store.ErrDatabase):
 		return say(CodeCorrupt, "nothing was removed; flash debug rebuild makes it again from the packs, or put a backup of "+filepath.Join(home, "meta")+" in its place")
-	case errors.Is(err, bucket.ErrUnavailable):
+	case errors.Is(err, cas.ErrUnavailable), errors.Is(err, bucket.ErrUnavailable):
 		return say(CodeRemoteUnreachable, "look at the network, or flash remote ls, which says what is wrong with it; nothing was lost, and VMs that wait for their pages go on by themselves")
 	case errors.Is(err, cas.ErrCorrupt), errors.Is(err, cas.ErrNotFound):
 		return say(CodeCorrupt, "rewind to another checkpoint; flash doctor says more")

@@ -171,13 +171,13 @@ func (k *knownRemote) packs(ctx context.Context) (*remote.Remote, error) {
 	opened, failed, tried, name := k.opened, k.failed, k.tried, k.spec.Name
 	k.mu.Unlock()
 	if opened == nil && failed != nil && time.Since(tried) < openPause {
-		return nil, fmt.Errorf("remote %s: %w: %w", name, bucket.ErrUnavailable, failed)
+		return nil, fmt.Errorf("remote %s: %w: %v", name, bucket.ErrUnavailable, failed) // for whoever waits it is away, whatever the reason
 	}
 	ctx, cancel := context.WithTimeout(ctx, openDeadline)
 	defer cancel()
 	opened, err := k.open(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("remote %s: %w: %w", name, bucket.ErrUnavailable, err)
+		return nil, fmt.Errorf("remote %s: %w: %v", name, bucket.ErrUnavailable, err)
 	}
 	return opened.Packs, nil
 }
