@@ -31,24 +31,18 @@ type pool struct {
 
 // demand is how many machines were asked for at once lately: so many may be asked for again.
 type demand struct {
-	burst  int // asked for one soon after the other, up to now
-	last   time.Time
+	burst  int // asked for since no restore was under way: the children of a fork
 	peak   int // the widest burst
 	peaked time.Time
 }
 
 const (
-	burstGap  = time.Second      // what is asked for within it belongs together: the children of a fork
 	peakKept  = 10 * time.Minute // how long a wide burst is prepared for
 	maxAtOnce = 8                // waiting processes: each holds some 20 MiB
 )
 
 func (d *demand) note(now time.Time) {
-	if now.Sub(d.last) > burstGap {
-		d.burst = 0
-	}
 	d.burst++
-	d.last = now
 	if d.burst >= d.peak || now.Sub(d.peaked) > peakKept {
 		d.peak, d.peaked = d.burst, now
 	}
@@ -110,6 +104,9 @@ func (p *pool) warm(s shape) {
 // hold puts the making of processes off until the function it gives is called, which then warms.
 func (p *pool) hold(s shape) (release func()) {
 	p.mu.Lock()
+	if p.busy == 0 {
+		p.demand.burst = 0
+	}
 	p.busy++
 	p.mu.Unlock()
 	return func() {

@@ -48,21 +48,32 @@ func TestAsManyWaitAsWereAskedForAtOnce(t *testing.T) {
 			t.Fatalf("%d are to wait, want %d", got, want)
 		}
 	}
-	wants(2)
-	for range 5 {
-		p.take(shape{})
-		now = now.Add(burstGap / 2)
+	restore := func(atOnce, all int) {
+		var under []func()
+		for range all {
+			if len(under) == atOnce {
+				under[0]()
+				under = under[1:]
+			}
+			under = append(under, p.hold(shape{}))
+			p.take(shape{})
+		}
+		for _, end := range under {
+			end()
+		}
 	}
+	wants(2)
+	restore(1, 20) // one after the other, as rewinds
+	wants(2)
+	restore(4, 5)
 	wants(5)
 	now = now.Add(time.Minute)
-	p.take(shape{}) // one alone
+	restore(1, 1)
 	wants(5)
-	for range 30 {
-		p.take(shape{})
-	}
+	restore(4, 30)
 	wants(maxAtOnce)
 	now = now.Add(peakKept + time.Second)
 	wants(2)
-	p.take(shape{})
+	restore(1, 1)
 	wants(2)
 }
