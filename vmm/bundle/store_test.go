@@ -11,10 +11,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"testing"
 
 	"flash/cas/castest"
 	"flash/store"
+	"flash/vmm/guest"
 )
 
 // openStore gives an empty store. It opens only after the chunks' own failures were set.
@@ -85,7 +87,7 @@ func TestAnImportedBundleIsInTheStoreWhole(t *testing.T) {
 	}
 	meta := sn.Meta()
 	for key, want := range map[string]string{
-		FactSource: "import", FactKernel: "6.1-test", FactArch: runtime.GOARCH, FactDiskMiB: "64", FactProtocol: "1",
+		FactSource: "import", FactKernel: "6.1-test", FactArch: runtime.GOARCH, FactDiskMiB: "64", FactProtocol: strconv.Itoa(guest.Protocol),
 		FactMemMiB: "512", FactVCPUs: "1", FactImageRef: "test/image:1",
 	} {
 		if meta.Facts[key] != want {
