@@ -73,10 +73,10 @@ func (p *daemonPlace) KillMachine(_ context.Context, vm host.VM) error {
 const (
 	mayGrowHeapBytes  = 128 << 20                  // the node cache has 64 MiB; Go's collector lets garbage lie
 	mayGrowMemory     = mayGrowHeapBytes + 256<<20 // arenas for changed pages, which are kept for reuse
-	mayGrowMachines   = 6                     // as many wait as were asked for at once lately: 8 at most, 2 at first
-	mayGrowGoroutines = 8 + 4*mayGrowMachines // four for each that waits
-	mayGrowDescribers = 8 + 3*mayGrowMachines // of a kind
-	mayGrowPacks      = 64                    // of packs and of the database: the store has grown
+	mayGrowMachines   = 6                          // as many wait as were asked for at once lately: 8 at most, 2 at first
+	mayGrowGoroutines = 8 + 4*mayGrowMachines      // four for each that waits
+	mayGrowDescribers = 8 + 3*mayGrowMachines      // of a kind
+	mayGrowPacks      = 64                         // of packs and of the database: the store has grown
 )
 
 func (p *daemonPlace) Census(ctx context.Context) ([]bench.Count, error) {
