@@ -12,7 +12,7 @@ import (
 // (guard) notices when it dies.
 type pool struct {
 	spawn func(context.Context, shape) (*instance, error)
-	size  int // processes that wait at least
+	size  int // processes that wait at least; 0: none ever does
 	now   func() time.Time
 	log   *slog.Logger
 
@@ -50,7 +50,7 @@ func (d *demand) note(now time.Time) {
 
 // target is how many should wait.
 func (p *pool) target() int {
-	if p.now().Sub(p.demand.peaked) > peakKept {
+	if p.size == 0 || p.now().Sub(p.demand.peaked) > peakKept {
 		return p.size
 	}
 	return max(p.size, min(p.demand.peak, maxAtOnce))
