@@ -64,7 +64,7 @@ type waiter struct {
 
 // fillRest is how long the CPUs are left to a machine that was just restored and its first command, before they are spent on
 // a new waiting process, which takes 50 ms of one. A wide fork therefore makes what it needs itself, and no more.
-const fillRest = 100 * time.Millisecond
+const fillRest = 400 * time.Millisecond
 
 // maxDeaths is how often in a row a waiting process may die before no more are made until the next warm: a QEMU that can't
 // live must not be started for ever.
