@@ -168,14 +168,15 @@ func (r *awayRun) wake(ctx context.Context) error {
 		return err
 	}
 	r.say("fork on an empty host")
-	var cold, share []float64
+	var cold, share, count []float64
 	for i := range r.Rounds {
-		took, fetched, err := r.coldFork(ctx, fmt.Sprintf("second%d", i), r.server.Endpoint)
+		took, asked, fetched, err := r.coldFork(ctx, fmt.Sprintf("second%d", i), r.server.Endpoint)
 		if err != nil {
 			return err
 		}
 		cold = append(cold, took)
 		share = append(share, 100*float64(fetched)/float64(whole))
+		count = append(count, float64(asked))
 	}
 	r.add("fork of one, warm local store", "ms", "", warm...)
 	base := r.figs[len(r.figs)-1].Median
@@ -183,6 +184,7 @@ func (r *awayRun) wake(ctx context.Context) error {
 	r.figs[len(r.figs)-1].Baseline = &base
 	r.note("the baseline is the warm fork; the process of the other host and its waiting QEMU are up before the clock starts")
 	r.add("… of the snapshot's stored bytes, fetched", "%", "≤ 25", share...)
+	r.add("… requests", "requests", "", count...)
 	return nil
 }
 
@@ -211,31 +213,31 @@ func (r *awayRun) forks(ctx context.Context, g *guests, rounds int) (all []float
 }
 
 // coldFork opens a host with nothing and forks there.
-func (r *awayRun) coldFork(ctx context.Context, name, endpoint string) (took float64, fetched int64, err error) {
+func (r *awayRun) coldFork(ctx context.Context, name, endpoint string) (took float64, asked, fetched int64, err error) {
 	api, closeHost, err := r.Open(name)
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
 	defer func() { err = errors.Join(err, closeHost(), os.RemoveAll(filepath.Join(r.Dir, name))) }()
 	if err := r.remote(ctx, api, "far", endpoint, "push0"); err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
-	if _, err := api.Info(ctx); err != nil { // the engine is probed, and its pool is filling
-		return 0, 0, err
+	if _, err := api.Info(ctx); err != nil { // the engine is probed
+		return 0, 0, 0, err
 	}
 	g := &guests{Config: Config{Host: api}}
 	began := time.Now()
 	number := r.vmCps
 	children, err := api.Fork(ctx, host.ForkRequest{From: "far:" + r.near.id, Checkpoint: &number})
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
 	if _, err := g.exec(ctx, children[0].ID, false, "true"); err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
 	took = millis(time.Since(began))
-	_, fetched, err = requests(ctx, api, "far")
-	return took, fetched, errors.Join(err, api.Remove(ctx, host.RemoveRequest{ID: children[0].ID, Force: true}))
+	asked, fetched, err = requests(ctx, api, "far")
+	return took, asked, fetched, errors.Join(err, api.Remove(ctx, host.RemoveRequest{ID: children[0].ID, Force: true}))
 }
 
 // wholeSnapshot is what a full pull of the VM brings.
@@ -272,7 +274,7 @@ func (r *awayRun) wakeSlowly(ctx context.Context) error {
 	defer proxy.Close()
 	var lazy, full []float64
 	for i := range r.Rounds {
-		took, _, err := r.coldFork(ctx, fmt.Sprintf("slow%d", i), proxy.Endpoint)
+		took, _, _, err := r.coldFork(ctx, fmt.Sprintf("slow%d", i), proxy.Endpoint)
 		if err != nil {
 			return err
 		}

@@ -67,6 +67,9 @@ func (a *app) benchS3(ctx context.Context, memMiB, rounds int) (_ bench.Report, 
 	stores := map[string]*store.Store{}
 	open := func(name string) (host.API, func() error, error) {
 		home := filepath.Join(dir, name)
+		if err := os.Mkdir(home, 0o700); err != nil {
+			return nil, nil, host.Explain(err, home)
+		}
 		p, err := openParts(ctx, home, slog.New(slog.DiscardHandler), qemuEngine)
 		if err != nil {
 			return nil, nil, err

@@ -112,6 +112,9 @@ type Machine interface {
 	Channel() net.Conn
 	// Touched gives the pages brought in since Restore, in order of first touch: the working set. nil after Boot.
 	Touched() []uint64
+	// Used tells which of some pages of a running machine, such as those of Attach.WorkingSet, it has touched, in the order
+	// given. known is false where that can't be told.
+	Used(pages []uint64) (used []uint64, known bool)
 	// AddPort publishes a port while the machine runs and says which host port it got.
 	AddPort(ctx context.Context, p Port) (Port, error)
 	Ports() []Port

@@ -18,7 +18,7 @@ const (
 	catalogueSuffix = ".cat"
 
 	defaultCacheBytes = 4 << 30
-	defaultInFlight   = 16
+	defaultInFlight   = 32
 )
 
 func packKey(contentHash cas.Hash) string { return packPrefix + pack.FileName(contentHash) }
@@ -31,7 +31,7 @@ type Config struct {
 	Bucket     bucket.Bucket
 	CacheDir   string       // windows of packs that were fetched, and catalogues; made if absent; "": nothing is cached
 	CacheBytes int64        // the most the windows take; 0: 4 GiB
-	InFlight   int          // requests at once; 0: 16
+	InFlight   int          // requests at once; 0: 32
 	Key        *[32]byte    // of the chunks' names, as in local.Config
 	Log        *slog.Logger // nil: none
 }

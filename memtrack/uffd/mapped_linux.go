@@ -48,3 +48,26 @@ func withMapped(s memtrack.Span, pages []uint64, around map[uint64][]uint64) []u
 	}
 	return out[:min(len(out), maxTouched)]
 }
+
+// mapped gives those of pages that the process has mapped. known is false when it can't be told: the process has ended.
+func mapped(s memtrack.Span, pages []uint64) (used []uint64, known bool) {
+	pagemap, err := os.Open(fmt.Sprintf("/proc/%d/pagemap", s.PID))
+	if err != nil {
+		return nil, false
+	}
+	defer pagemap.Close()
+	used = make([]uint64, 0, len(pages))
+	var entry [pagemapEntryBytes]byte
+	for _, page := range pages {
+		if page >= s.Pages() {
+			continue
+		}
+		if _, err := pagemap.ReadAt(entry[:], int64(s.Address(page)/pageBytes*pagemapEntryBytes)); err != nil {
+			return nil, false
+		}
+		if binary.NativeEndian.Uint64(entry[:])&pagemapPresent != 0 {
+			used = append(used, page)
+		}
+	}
+	return used, true
+}

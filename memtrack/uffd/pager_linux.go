@@ -99,6 +99,9 @@ func (p *Pager) Touched() []uint64 {
 	return withMapped(p.span, p.touched, p.around)
 }
 
+// Used gives those of some pages that the machine has mapped, in the order given. known is false when it can't be told.
+func (p *Pager) Used(pages []uint64) (used []uint64, known bool) { return mapped(p.span, pages) }
+
 // Faults counts the faults served.
 func (p *Pager) Faults() uint64 { return p.faults.Load() }
 

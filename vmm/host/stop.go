@@ -150,6 +150,9 @@ func (h *Host) Remove(ctx context.Context, r RemoveRequest) error {
 			}
 		}
 	}
+	if g := h.running(v); g != nil {
+		h.rememberWorkingSet(ctx, g) // its siblings will want the same
+	}
 	h.discard(v, status{Reason: "being removed"})
 	return h.drop(ctx, v)
 }

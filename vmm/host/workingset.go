@@ -112,7 +112,11 @@ func (h *Host) rememberWorkingSet(ctx context.Context, g *guestVM) {
 	}
 	from := g.restoredFrom
 	g.restoredFrom = store.SnapshotID{}
-	touched := firstPages(g.broughtIn, g.machine.Touched())
+	used, known := g.machine.Used(g.broughtIn)
+	if !known {
+		used = g.broughtIn
+	}
+	touched := firstPages(used, g.machine.Touched())
 	if len(touched) == 0 {
 		return
 	}

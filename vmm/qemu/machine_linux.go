@@ -159,6 +159,13 @@ func (m *machine) Touched() []uint64 {
 	return m.memory.touched()
 }
 
+func (m *machine) Used(pages []uint64) (used []uint64, known bool) {
+	if m.base == nil || m.memory.pager == nil {
+		return nil, false
+	}
+	return m.memory.pager.Used(pages)
+}
+
 func (m *machine) Exit() vmm.Exit {
 	m.mu.Lock()
 	defer m.mu.Unlock()
