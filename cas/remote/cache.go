@@ -18,7 +18,7 @@ import (
 )
 
 // WindowBytes is the length of a window: what one small read of a pack object fetches.
-const WindowBytes = 64 << 10 // some 25 pages; of an encrypted object one segment
+const WindowBytes = 32 << 10 // some 12 pages; of an encrypted object half a segment
 
 const tmpSuffix = ".tmp"
 

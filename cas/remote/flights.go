@@ -21,7 +21,7 @@ type flight struct {
 }
 
 // spanWindows is the most windows one request fetches.
-const spanWindows = 64 // 4 MiB
+const spanWindows = 128 // 4 MiB
 
 // span is a row of windows of one object, at hand: in memory, or as open files of the cache.
 type span struct {
