@@ -77,7 +77,7 @@ func TestCacheKeepsItsBudget(t *testing.T) {
 	packs := somePacks(t, 1, 4, 500)
 	b := uploaded(t, packs)
 	dir := t.TempDir()
-	const budget = 6 * remote.WindowBytes
+	const budget = 48 * remote.WindowBytes
 	onDisk := func() (total int64) {
 		for _, f := range windowFiles(t, dir) {
 			info, err := os.Stat(f)

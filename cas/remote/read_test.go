@@ -88,7 +88,8 @@ func TestWindowIsFetchedOnceHoweverManyAsk(t *testing.T) {
 		})
 		for i := range 16 {
 			go func() {
-				if got, err := r.Get(t.Context(), p.refs[i], nil); err != nil || !bytes.Equal(got, p.chunks[i].Data) {
+				n := i % 4 // all in the first window
+				if got, err := r.Get(t.Context(), p.refs[n], nil); err != nil || !bytes.Equal(got, p.chunks[n].Data) {
 					t.Errorf("reader %d: %v", i, err)
 				}
 			}()

@@ -122,7 +122,9 @@ func (h *Host) saveRules(ctx context.Context, r GCRequest) error {
 
 // collect is a collection, and what the host itself keeps of snapshots that are gone.
 func (h *Host) collect(ctx context.Context, o store.GCOptions) (store.GCReport, error) {
-	report, err := h.store.GC(ctx, o)
+	var report store.GCReport
+	var err error
+	gently(func() { report, err = h.store.GC(ctx, o) })
 	switch {
 	case errors.Is(err, cas.ErrCorrupt), errors.Is(err, cas.ErrNotFound):
 		return report, &Error{Code: CodeCorrupt, Err: err, Message: fmt.Sprintf("nothing was freed, for what lives can't be told: %v", err),
