@@ -67,6 +67,7 @@ var libraries = map[string]struct {
 	"github.com/google/go-containerregistry": {[]string{"vmm/bundle"}, "container images end where a bundle begins"},
 	"github.com/spf13/cobra":                 {[]string{"cli"}, "flags stay in the command tree"},
 	"github.com/spf13/pflag":                 {[]string{"cli"}, "flags stay in the command tree"},
+	"github.com/prometheus/client_golang":    {[]string{"cli/httpapi"}, "metrics are a door's: what they tell is asked of the host"},
 	"golang.org/x/term":                      {[]string{"cli"}, "only the command line has a terminal"},
 	"golang.org/x/crypto":                    {[]string{"cas/bucket/seal"}, "secrets are turned into keys in one place"},
 	"github.com/minio/minio-go":              {[]string{"cas/bucket/s3"}, "one package knows S3"},

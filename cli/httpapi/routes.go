@@ -22,6 +22,7 @@ func (s *Server) table() []route {
 	return append(s.remoteTable(), []route{
 		{"GET", "/v1/host/health", s.health},
 		{"GET", "/v1/host/info", s.info},
+		{"GET", "/metrics", s.metrics},
 		{"POST", "/v1/host/shutdown", s.shutDown},
 		{"GET", "/v1/host/flashvms", s.list},
 		{"POST", "/v1/host/flashvms", s.createOrFork},

@@ -33,11 +33,12 @@ type Config struct {
 // Server serves a host.API. It is an http.Handler of every route, without a check of who asks; Serve and ServeTCP
 // are that check.
 type Server struct {
-	api      host.API
-	log      *slog.Logger
-	shutdown func()
-	handler  http.Handler
-	header   time.Duration
+	api            host.API
+	log            *slog.Logger
+	shutdown       func()
+	handler        http.Handler
+	metricsHandler http.Handler
+	header         time.Duration
 
 	running context.Context // ends when requests must
 	end     context.CancelFunc
@@ -56,6 +57,7 @@ func New(c Config) *Server {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
+	s.metricsHandler = newMetrics(c.API)
 	s.running, s.end = context.WithCancel(context.Background())
 	s.endless, s.endAll = context.WithCancel(s.running)
 	s.handler = s.routes()
