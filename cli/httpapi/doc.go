@@ -5,6 +5,7 @@
 //
 //	GET    /v1/host/health                                   {"status":"ok"}; asks nothing of the host
 //	GET    /v1/host/info                                     version, home, capabilities
+//	GET    /metrics                                          in the text format of Prometheus: VMs, the store, replication
 //	POST   /v1/host/shutdown                                 the daemon ends, as if by SIGTERM
 //	GET    /v1/host/flashvms                                 list
 //	POST   /v1/host/flashvms                                 create {"id","bundle","vcpus","mem_mib","checkpoints","ports","disk_mib"}
