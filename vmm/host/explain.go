@@ -134,13 +134,20 @@ func (h *Host) explainBundle(name string, err error) error {
 	return out
 }
 
-// diskIsFull finds out by writing: a guest whose disk request can't be served is stopped until it can.
+// requestRoom is what the largest request of a guest's disk takes: QEMU merges them, up to NBD's 32 MiB.
+const requestRoom = 32 << 20
+
+// diskIsFull finds out by writing: a guest whose disk request can't be served is stopped until it can. Less room than one
+// request may take is none.
 func (h *Host) diskIsFull() bool {
 	f, err := os.CreateTemp(filepath.Join(h.cfg.Home, "scratch"), "room-")
 	if err != nil {
 		return errors.Is(err, syscall.ENOSPC)
 	}
 	defer os.Remove(f.Name())
-	_, err = f.Write(make([]byte, 1<<20)) // less is no room for a guest either
+	some := make([]byte, 1<<20)
+	for written := 0; written < requestRoom && err == nil; written += len(some) {
+		_, err = f.Write(some) // dropped again before it gets to the medium
+	}
 	return errors.Is(errors.Join(err, f.Close()), syscall.ENOSPC)
 }
