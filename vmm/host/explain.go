@@ -137,7 +137,7 @@ func (h *Host) explainBundle(name string, err error) error {
 // requestRoom is what the largest request of a guest's disk takes: QEMU merges them, up to NBD's 32 MiB.
 const requestRoom = 32 << 20
 
-// diskIsFull finds out by writing: a guest whose disk request can't be served is stopped until it can. Less room than one
+// diskIsFull finds out by taking room: a guest whose disk request can't be served is stopped until it can. Less room than one
 // request may take is none.
 func (h *Host) diskIsFull() bool {
 	f, err := os.CreateTemp(filepath.Join(h.cfg.Home, "scratch"), "room-")
@@ -145,9 +145,16 @@ func (h *Host) diskIsFull() bool {
 		return errors.Is(err, syscall.ENOSPC)
 	}
 	defer os.Remove(f.Name())
+	return errors.Is(errors.Join(takeRoom(f, requestRoom), f.Close()), syscall.ENOSPC)
+}
+
+// writeRoom takes room by writing. What it writes is dropped again before it gets to the medium.
+func writeRoom(f *os.File, bytes int) error {
 	some := make([]byte, 1<<20)
-	for written := 0; written < requestRoom && err == nil; written += len(some) {
-		_, err = f.Write(some) // dropped again before it gets to the medium
+	for written := 0; written < bytes; written += len(some) {
+		if _, err := f.Write(some); err != nil {
+			return err
+		}
 	}
-	return errors.Is(errors.Join(err, f.Close()), syscall.ENOSPC)
+	return nil
 }
