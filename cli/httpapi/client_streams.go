@@ -115,39 +115,46 @@ func (c *Client) ImportBundle(ctx context.Context, r host.ImportRequest, progres
 }
 
 func (c *Client) addBundle(ctx context.Context, body bundleBody, progress func(host.Progress)) (host.Bundle, error) {
+	return readWork(ctx, c, "/v1/host/bundles", body, maxLineBytes, progress, func(l bundleLine) (*host.Progress, *host.Error, *host.Bundle) {
+		return l.Progress, l.Error, l.Bundle
+	})
+}
+
+// readWork asks for long work, which answers in lines L of progress and at last a result or a failure; parts tells which a line has.
+func readWork[L, T any](ctx context.Context, c *Client, path string, body any, maxLine int, progress func(host.Progress), parts func(L) (*host.Progress, *host.Error, *T)) (none T, err error) {
 	p, err := json.Marshal(body)
 	if err != nil {
-		return host.Bundle{}, host.Errorf(host.CodeInternal, "report this", "encoding the request: %w", err)
+		return none, host.Errorf(host.CodeInternal, "report this", "encoding the request: %w", err)
 	}
-	resp, err := c.send(ctx, "POST", "/v1/host/bundles", bytes.NewReader(p), nil)
+	resp, err := c.send(ctx, "POST", path, bytes.NewReader(p), nil)
 	if err != nil {
-		return host.Bundle{}, err
+		return none, err
 	}
 	defer resp.Body.Close()
 	if err := c.check(ctx, resp); err != nil {
-		return host.Bundle{}, err
+		return none, err
 	}
 	lines := bufio.NewScanner(resp.Body)
-	lines.Buffer(nil, maxLineBytes)
+	lines.Buffer(nil, maxLine)
 	for lines.Scan() {
-		var l bundleLine
+		var l L
 		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
-			return host.Bundle{}, c.broken(ctx, err)
+			return none, c.broken(ctx, err)
 		}
+		step, failed, result := parts(l)
 		switch {
-		case l.Error != nil && l.Error.Code == "":
-			return host.Bundle{}, c.broken(ctx, errors.New("it told of a failure without saying which"))
-		case l.Error != nil:
-			return host.Bundle{}, l.Error
-		case l.Bundle != nil:
-			return *l.Bundle, nil
-		case l.Progress != nil && progress != nil:
-			progress(*l.Progress)
+		case failed != nil && failed.Code == "":
+			return none, c.broken(ctx, errors.New("it told of a failure without saying which"))
+		case failed != nil:
+			return none, failed
+		case result != nil:
+			return *result, nil
+		case step != nil && progress != nil:
+			progress(*step)
 		}
 	}
-	err = lines.Err()
-	if err == nil {
-		err = errors.New("its answer ended without a bundle")
+	if err = lines.Err(); err == nil {
+		err = errors.New("its answer ended without a result")
 	}
-	return host.Bundle{}, c.broken(ctx, err)
+	return none, c.broken(ctx, err)
 }

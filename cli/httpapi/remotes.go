@@ -1,11 +1,7 @@
 package httpapi
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"net/http"
 	"net/url"
 
@@ -165,39 +161,10 @@ func longWork[T any](w http.ResponseWriter, work func(progress func(host.Progres
 }
 
 // askWork is longWork's other end.
-func askWork[T any](ctx context.Context, c *Client, path string, body any, progress func(host.Progress)) (result T, err error) {
-	p, err := json.Marshal(body)
-	if err != nil {
-		return result, host.Errorf(host.CodeInternal, "report this", "encoding the request: %w", err)
-	}
-	resp, err := c.send(ctx, "POST", path, bytes.NewReader(p), nil)
-	if err != nil {
-		return result, err
-	}
-	defer resp.Body.Close()
-	if err := c.check(ctx, resp); err != nil {
-		return result, err
-	}
-	lines := bufio.NewScanner(resp.Body)
-	lines.Buffer(nil, maxAnswerBytes)
-	for lines.Scan() {
-		var l workLine[T]
-		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
-			return result, c.broken(ctx, err)
-		}
-		switch {
-		case l.Error != nil:
-			return result, l.Error
-		case l.Result != nil:
-			return *l.Result, nil
-		case l.Progress != nil && progress != nil:
-			progress(*l.Progress)
-		}
-	}
-	if err = lines.Err(); err == nil {
-		err = errors.New("its answer ended without a result")
-	}
-	return result, c.broken(ctx, err)
+func askWork[T any](ctx context.Context, c *Client, path string, body any, progress func(host.Progress)) (T, error) {
+	return readWork(ctx, c, path, body, maxAnswerBytes, progress, func(l workLine[T]) (*host.Progress, *host.Error, *T) {
+		return l.Progress, l.Error, l.Result
+	})
 }
 
 func remoteURL(name, rest string) string {
