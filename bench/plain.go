@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"flash/cas"
 	"flash/store"
 )
 
@@ -127,28 +126,11 @@ func (p Plain) export(ctx context.Context, dir, disk string) error {
 	if err != nil {
 		return err
 	}
-	raw, err := os.Create(filepath.Join(dir, "disk.raw"))
-	if err != nil {
+	raw := filepath.Join(dir, "disk.raw")
+	if err := WriteImage(ctx, im, raw); err != nil {
 		return err
 	}
-	defer raw.Close()
-	if err := raw.Truncate(int64(im.Bytes())); err != nil {
-		return err
-	}
-	block := make([]byte, cas.SlotBytes)
-	zero := make([]byte, cas.SlotBytes)
-	for slot := range im.Slots() {
-		if err := im.ReadSlot(ctx, slot, block); err != nil {
-			return err
-		}
-		if bytes.Equal(block, zero) {
-			continue
-		}
-		if _, err := raw.WriteAt(block, int64(slot)*cas.SlotBytes); err != nil {
-			return err
-		}
-	}
-	out, err := exec.CommandContext(ctx, "qemu-img", "convert", "-f", "raw", "-O", "qcow2", raw.Name(), disk).CombinedOutput()
+	out, err := exec.CommandContext(ctx, "qemu-img", "convert", "-f", "raw", "-O", "qcow2", raw, disk).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("qemu-img convert: %w: %s", err, out)
 	}

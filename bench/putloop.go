@@ -11,9 +11,8 @@ import (
 
 	"flash/cas/bucket"
 	"flash/cas/bucket/s3"
+	"flash/cas/remote"
 )
-
-const putsAtOnce = 16 // as many as a push has in flight
 
 // putLoop measures what the server takes without us: the same packs, put side by side.
 func (r *awayRun) putLoop(ctx context.Context) (Figure, error) {
@@ -42,7 +41,7 @@ func putAll(ctx context.Context, b bucket.Bucket, paths []string) (megabytesPerS
 	total := int64(0)
 	began := time.Now()
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(putsAtOnce)
+	g.SetLimit(remote.DefaultInFlight) // as many as a push has in flight
 	for _, path := range paths {
 		f, err := os.Open(path)
 		if err != nil {

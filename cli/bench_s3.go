@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"flash/bench"
-	"flash/cas"
 	"flash/store"
 	"flash/vmm/host"
 )
@@ -112,35 +111,7 @@ func writeImages(ctx context.Context, s *store.Store, vm string, number int, to 
 		if err != nil {
 			return err
 		}
-		if err := writeImage(ctx, image, filepath.Join(to, name)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func writeImage(ctx context.Context, image *store.Image, path string) (err error) {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	if err := f.Truncate(int64(image.Bytes())); err != nil {
-		return err
-	}
-	page := make([]byte, cas.SlotBytes)
-	for slot := range image.Slots() {
-		zero, err := image.IsZero(ctx, slot)
-		if err != nil || zero {
-			if err != nil {
-				return err
-			}
-			continue
-		}
-		if err := image.ReadSlot(ctx, slot, page); err != nil {
-			return err
-		}
-		if _, err := f.WriteAt(page, int64(slot)*cas.SlotBytes); err != nil {
+		if err := bench.WriteImage(ctx, image, filepath.Join(to, name)); err != nil {
 			return err
 		}
 	}

@@ -18,7 +18,8 @@ const (
 	catalogueSuffix = ".cat"
 
 	defaultCacheBytes = 4 << 30
-	defaultInFlight   = 32
+	// DefaultInFlight is how many requests run at once unless Config says otherwise.
+	DefaultInFlight = 32
 )
 
 func packKey(contentHash cas.Hash) string { return packPrefix + pack.FileName(contentHash) }
@@ -72,7 +73,7 @@ type Progress func(done, total int64)
 func Open(ctx context.Context, c Config) (*Remote, error) {
 	r := &Remote{bucket: c.Bucket, key: c.Key, keyID: cas.KeyID(c.Key), inFlight: c.InFlight, log: c.Log, index: newIndex()}
 	if r.inFlight <= 0 {
-		r.inFlight = defaultInFlight
+		r.inFlight = DefaultInFlight
 	}
 	if c.CacheBytes == 0 {
 		c.CacheBytes = defaultCacheBytes
